@@ -1,1 +1,1 @@
-"""The controller: which broker leads which partition, topics and their settings."""
+"""The controller: partition leaders, topics and their settings."""

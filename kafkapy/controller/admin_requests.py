@@ -1,4 +1,4 @@
-"""What clients ask of the controller, and what it answers."""
+"""Requests of clients to the controller about topics, and their results."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 NO_VALUE = -1
-"""As a number of partitions or a replication factor: the broker's default."""
+"""As a partition count or a replication factor: the broker's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be created: either numbers, or the replicas of each partition."""
+    """A topic to create: either numbers, or the replicas of each partition."""
 
     name: str
     num_partitions: int = NO_VALUE
@@ -24,7 +24,10 @@ class NewTopic:
 
 
 class CreatedTopic(NamedTuple):
-    """A topic that was created, or that would have been (`validate_only`, then with ZERO_UUID)."""
+    """A topic that was created.
+
+    With `validate_only` it would have been created, and its id is ZERO_UUID.
+    """
 
     name: str
     topic_id: UUID
@@ -35,7 +38,10 @@ class CreatedTopic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """A topic that is to have `count` partitions in all; `assignments` are the replicas of the added ones."""
+    """A topic that grows to `count` partitions in all.
+
+    `assignments` are the replicas of the added ones.
+    """
 
     name: str
     count: int

@@ -1,8 +1,8 @@
-"""How the controller talks to brokers: requests in batches, a queue for each broker, a channel that carries.
+"""The controller's requests to brokers: batches, a queue per broker, and channels.
 
-The order a broker hears things in is the order the controller said them: each broker has one queue and one request
-under way. A LeaderAndIsr of a batch goes before its UpdateMetadata, so clients hear of leaders that know it.
-Source: kafka.controller.ControllerChannelManager, ControllerBrokerRequestBatch.
+A broker receives requests in the order the controller made them: each broker has one queue and one request in flight. A
+LeaderAndIsr of a batch goes before its UpdateMetadata, so a leader knows its role before clients hear of it. Source:
+kafka.controller.ControllerChannelManager, ControllerBrokerRequestBatch.
 """
 
 from __future__ import annotations
@@ -32,42 +32,51 @@ from kafkapy.types import TopicPartition
 logger = logging.getLogger("state.change.logger")
 
 ResponseCallback = Callable[[int, BrokerRequest, BrokerResponse], None]
-"""Called on the control loop with the broker's id, what was asked, and the answer."""
+"""Called on the control loop with the broker's id, the request, and the response."""
 
 
 class BrokerRequestHandler(Protocol):
-    """What a broker does with the controller's requests; the ReplicaManager is one."""
+    """A broker's handlers of the controller's requests; the ReplicaManager implements it."""
 
     async def become_leader_or_follower(self, request: LeaderAndIsr) -> BrokerResponse:
         """Lead or follow partitions."""
 
     async def update_metadata(self, request: UpdateMetadata) -> BrokerResponse:
-        """Take over what clients are to be told."""
+        """Apply the metadata for clients."""
 
     async def stop_replicas(self, request: StopReplica) -> BrokerResponse:
-        """Host partitions no more."""
+        """Stop hosting partitions."""
 
 
 class BrokerChannel(ABC):
-    """A way to one broker. Made by a channel factory, used by that broker's queue on the control loop."""
+    """A connection to one broker.
+
+    A channel factory makes it; that broker's queue uses it on the control loop.
+    """
 
     @abstractmethod
     async def send(self, request: BrokerRequest) -> BrokerResponse:
-        """Carry a request and bring back the answer. Retries by itself as long as the broker is alive."""
+        """Send a request and return the response.
+
+        The channel retries as long as the broker is alive.
+        """
 
     async def close(self) -> None:
-        """Let go of what the channel holds."""
+        """Release the channel's resources."""
         return
 
 
 class LocalBrokerChannel(BrokerChannel):
-    """The way to this broker itself: a call. Used on the control loop."""
+    """The channel to this broker itself: a call on the control loop."""
 
     def __init__(self, handler: BrokerRequestHandler) -> None:
         self._handler = handler
 
     async def send(self, request: BrokerRequest) -> BrokerResponse:
-        """Have the handler do it. An error it raises becomes the error of the response."""
+        """Call the handler for the request.
+
+        An error that it raises becomes the error of the response.
+        """
         try:
             if isinstance(request, LeaderAndIsr):
                 return await self._handler.become_leader_or_follower(request)
@@ -112,7 +121,10 @@ class _BrokerQueue:
 
 
 class ControllerChannelManager:
-    """The queues to all live brokers. Owned by KafkaController; used on the control loop."""
+    """Owns the queues to all live brokers.
+
+    Owned by KafkaController; used on the control loop.
+    """
 
     def __init__(self, factory: ChannelFactory, answered: ResponseCallback) -> None:
         self._factory = factory
@@ -120,36 +132,39 @@ class ControllerChannelManager:
         self._queues: dict[int, _BrokerQueue] = {}
 
     def add_broker(self, broker: BrokerRegistration) -> None:
-        """Open the way to a broker that has come up."""
+        """Open a channel to a broker that has started."""
         if broker.id not in self._queues:
             self._queues[broker.id] = _BrokerQueue(broker, self._factory(broker), self._answered)
 
     async def remove_broker(self, broker_id: int) -> None:
-        """Close the way to a broker that is gone; what was queued for it is dropped."""
+        """Close the channel to a dead broker and drop its queued requests."""
         queue = self._queues.pop(broker_id, None)
         if queue is not None:
             await queue.close()
 
     def send(self, broker_id: int, request: BrokerRequest) -> None:
-        """Queue a request. Nothing happens for a broker that is gone."""
+        """Queue a request; a request to a dead broker is dropped."""
         queue = self._queues.get(broker_id)
         if queue is not None:
             queue.put(request)
 
     async def drain(self, broker_id: int) -> None:
-        """Return when everything queued for the broker so far has been answered."""
+        """Return when the broker has answered every request queued so far."""
         queue = self._queues.get(broker_id)
         if queue is not None:
             await queue.drain()
 
     async def close(self) -> None:
-        """Close all ways."""
+        """Close all channels."""
         for broker_id in list(self._queues):
             await self.remove_broker(broker_id)
 
 
 class BrokerRequestBatch:
-    """What one step of the controller has to tell brokers. Filled and sent within one event, on the control loop."""
+    """The requests to brokers from one step of the controller.
+
+    Filled and sent within one event, on the control loop.
+    """
 
     def __init__(self, controller_id: int, context: ControllerContext, channels: ControllerChannelManager) -> None:
         self._controller_id = controller_id
@@ -163,18 +178,18 @@ class BrokerRequestBatch:
     def add_leader_and_isr(
         self, brokers: Iterable[int], partition: TopicPartition, state: PartitionState, is_new: bool = False
     ) -> None:
-        """Tell brokers to lead or follow a partition, and all brokers' caches about it."""
+        """Add a partition for its leader and followers, and for all caches."""
         assignment = self._context.assignment_of(partition)
         each = LeaderAndIsrPartition(state, assignment.replicas, assignment.adding, assignment.removing, is_new)
         for broker in brokers:
             partitions = self._leader_and_isr.setdefault(broker, {})
             known = partitions.get(partition)
-            # New once in a batch is new: the later, plain request must not take it back.
+            # A partition that is new once in a batch stays new: a later, plain request does not change that.
             partitions[partition] = each if known is None or not known.is_new else each._replace(is_new=True)
         self.add_update_metadata(self._context.live_brokers, [partition])
 
     def add_update_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
-        """Tell brokers' caches about partitions, and in any case about the live brokers."""
+        """Add partitions, and in any case the live brokers, for brokers' caches."""
         self._metadata_brokers.update(brokers)
         for partition in partitions:
             state = self._context.leadership.get(partition)
@@ -188,13 +203,16 @@ class BrokerRequestBatch:
             )
 
     def add_stop_replica(self, broker: int, partition: TopicPartition, leader_epoch: int, delete: bool) -> None:
-        """Tell a broker to host a partition no more."""
+        """Add a partition that a broker stops hosting."""
         partitions = self._stop_replica.setdefault(broker, {})
         known = partitions.get(partition)
         partitions[partition] = StopReplicaPartition(leader_epoch, delete or (known is not None and known.delete))
 
     def send(self, full: bool = False) -> None:
-        """Queue what was added and begin anew. `full`: the LeaderAndIsr names all partitions of its broker."""
+        """Queue the batch's requests and empty it.
+
+        `full`: the LeaderAndIsr names all partitions of its broker.
+        """
         context = self._context
         for broker_id, partitions in self._leader_and_isr.items():
             broker = context.live_brokers.get(broker_id)

@@ -1,4 +1,4 @@
-"""What the controller knows: brokers, topics, replicas, leaders, and the state of each in the state machines.
+"""The controller's memory: brokers, topics, replicas, leaders, and their states.
 
 Source: kafka.controller.ControllerContext.
 """
@@ -23,18 +23,18 @@ class Replica(NamedTuple):
 
 
 class PartitionStatus(Enum):
-    """Where a partition stands in the partition state machine."""
+    """The state of a partition in the partition state machine."""
 
     NON_EXISTENT = "NonExistentPartition"
     NEW = "NewPartition"
-    """Has replicas but never had a leader."""
+    """The partition has replicas but never had a leader."""
     ONLINE = "OnlinePartition"
     OFFLINE = "OfflinePartition"
-    """Had a leader that is gone."""
+    """The partition had a leader, and the leader is gone."""
 
 
 class ReplicaStatus(Enum):
-    """Where a replica stands in the replica state machine."""
+    """The state of a replica in the replica state machine."""
 
     NON_EXISTENT = "NonExistentReplica"
     NEW = "NewReplica"
@@ -46,25 +46,28 @@ class ReplicaStatus(Enum):
 
 
 class ControllerContext:
-    """The controller's memory of the cluster. Changed by KafkaController's events only, on the control loop."""
+    """The controller's memory of the cluster.
+
+    Only KafkaController's events change it, on the control loop.
+    """
 
     def __init__(self) -> None:
         self.epoch = 0
         self.epoch_version = 0
-        """Version of /controller_epoch: what fences a controller that was replaced."""
+        """Version of /controller_epoch, which fences a controller that was replaced."""
         self.live_brokers: dict[int, BrokerRegistration] = {}
         self.shutting_down_brokers: set[int] = set()
         self.topic_ids: dict[str, UUID] = {}
         self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
-        """Changed by put_topic and remove_topic alone."""
+        """Only put_topic and remove_topic change it."""
         self.topic_names = TopicNames()
-        """Those of `assignments`."""
+        """The topic names of `assignments`."""
         self._partitions: dict[str, list[TopicPartition]] = {}
         self.leadership: dict[TopicPartition, PartitionState] = {}
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
         self.replica_status: dict[str, dict[Replica, ReplicaStatus]] = {}
         self.offline_dir_partitions: dict[int, set[TopicPartition]] = {}
-        """Per broker, the partitions on its failed log directories."""
+        """Broker to the partitions on its failed log directories."""
         self.topics_to_delete: set[str] = set()
         self.topics_deletion_started: set[str] = set()
         self.topics_deletion_ineligible: set[str] = set()
@@ -72,21 +75,21 @@ class ControllerContext:
     # --- brokers ------------------------------------------------------------------------------------------------------
 
     def is_replica_online(self, broker: int, partition: TopicPartition, with_shutting_down: bool = False) -> bool:
-        """Whether the broker is alive and its log directory for the partition works."""
+        """Whether the broker is alive and its log directory works."""
         alive = broker in self.live_brokers and (with_shutting_down or broker not in self.shutting_down_brokers)
         return alive and partition not in self.offline_dir_partitions.get(broker, ())
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def put_topic(self, topic: str, topic_id: UUID, assignment: TopicAssignment) -> None:
-        """Add a topic, or its added partitions."""
+        """Add a topic, or partitions of a topic."""
         self.topic_ids[topic] = topic_id
         self.assignments[topic] = dict(assignment.partitions)
         self.topic_names.add(topic)
         self._partitions[topic] = [TopicPartition(topic, number) for number in assignment.partitions]
 
     def remove_topic(self, topic: str) -> None:
-        """Forget everything about a topic."""
+        """Remove a topic and its partitions from the context."""
         self.assignments.pop(topic, None)
         self.topic_names.discard(topic)
         for partition in self._partitions.pop(topic, ()):
@@ -132,7 +135,7 @@ class ControllerContext:
         return [replica for replica in self.replicas_for(self.all_partitions()) if replica.broker in brokers]
 
     def replicas_without_broker(self) -> list[Replica]:
-        """Replicas that are taken for online and whose broker is not alive."""
+        """Online replicas whose broker is not alive."""
         return [
             replica
             for statuses in self.replica_status.values()
@@ -141,7 +144,7 @@ class ControllerContext:
         ]
 
     def partitions_with_offline_leader(self) -> list[TopicPartition]:
-        """Partitions whose leader is not there any more and that are not about to be deleted."""
+        """Partitions whose leader is gone, without those of topics to delete."""
         return [
             partition
             for partition, state in self.leadership.items()
@@ -149,24 +152,27 @@ class ControllerContext:
         ]
 
     def replica_state(self, replica: Replica) -> ReplicaStatus:
-        """Where the replica stands."""
+        """The state of the replica."""
         statuses = self.replica_status.get(replica.partition.topic, {})
         return statuses.get(replica, ReplicaStatus.NON_EXISTENT)
 
     def put_replica_state(self, replica: Replica, status: ReplicaStatus) -> None:
-        """Move a replica."""
+        """Change the state of a replica."""
         self.replica_status.setdefault(replica.partition.topic, {})[replica] = status
 
     def replicas_in_state(self, topic: str, status: ReplicaStatus) -> list[Replica]:
-        """Replicas of a topic that stand there."""
+        """Replicas of a topic in that state."""
         return [replica for replica, each in self.replica_status.get(topic, {}).items() if each is status]
 
     def all_replicas_in_state(self, topic: str, status: ReplicaStatus) -> bool:
-        """Whether every replica of the topic stands there (true for a topic without replicas)."""
+        """Whether every replica of the topic is in that state.
+
+        True for a topic without replicas.
+        """
         return all(self.replica_state(replica) is status for replica in self.replicas_for(self.partitions_of(topic)))
 
     def offline_replicas(self, partition: TopicPartition) -> tuple[int, ...]:
-        """Assigned brokers that are dead or whose log directory for the partition has failed."""
+        """Assigned brokers that are dead, or whose log directory has failed."""
         return tuple(
             broker
             for broker in self.replicas_of(partition)
@@ -174,5 +180,5 @@ class ControllerContext:
         )
 
     def broker_racks(self) -> Mapping[int, str | None]:
-        """Live brokers and their racks, for placing replicas."""
+        """Live brokers and their racks, for the placement of replicas."""
         return {broker.id: broker.rack for broker in self.live_brokers.values()}

@@ -1,13 +1,14 @@
-"""KafkaController: the one broker that decides about topics, leaders and settings.
+"""KafkaController: the broker that decides about topics, leaders and settings.
 
-    start -> register the broker, elect -> failover: read the store, tell brokers, elect leaders, go on with deletions
+    start -> register the broker, elect -> failover: read the store, tell brokers, elect leaders, resume deletions
 
-Everything that changes the cluster is an event, and events run one at a time, so no two decisions are made on the same
-state. Requests of clients become events too and wait for their outcome. A crash between two writes is made good by the
-next failover: topics without partition states get them, topics marked for deletion are deleted.
+Every change of the cluster is an event, and events run one at a time, so no two decisions use the same state. Requests
+of clients become events too and wait for their outcome. The next failover repairs a crash between two writes: topics
+without partition states get them, topics marked for deletion are deleted.
 
-Watched are brokers, topics, deletions, ISR changes and failed log directories. Partitions that a foreign tool adds by
-writing a topic's node itself are seen at the next election only. Source: kafka.controller.KafkaController.
+The controller watches brokers, topics, deletions, ISR changes and failed log directories. When another tool adds
+partitions by writing a topic's node, the controller sees them at the next election only. Source:
+kafka.controller.KafkaController.
 """
 
 from __future__ import annotations
@@ -64,14 +65,14 @@ logger = logging.getLogger("kafka.controller.KafkaController")
 WATCHED: Final = (broker_change, topic_change, topic_deletion, log_dir_event_notification, isr_change_notification)
 """Events that follow nodes of the store."""
 RETRY_MS: Final = 1000
-"""After the store failed half way through a step: when it is read again, and leaders are tried again."""
+"""Pause in ms after a store error within a step, before the store is read again."""
 
 
 class KafkaController:
-    """A broker's candidate for, and while elected the, controller. Owned by the broker; used on the control loop.
+    """A broker's candidate for controller, and the controller while elected.
 
-    `channel_factory` opens the way to a broker that has registered. TopicAdmin serves the requests of clients
-    about topics.
+    Owned by the broker; used on the control loop. `channel_factory` opens the channel to a registered broker.
+    TopicAdmin serves the requests of clients about topics.
     """
 
     def __init__(
@@ -89,9 +90,12 @@ class KafkaController:
         forget_offsets: ForgetOffsets | None = None,
         logs_at_start: LogsAtStart | None = None,
     ) -> None:
-        """`alone`: no other broker may be registered. `replaced` is called when one is, or one with this broker's id,
-        after this broker's session has expired: this broker must stop. `notify` calls the plugins' hooks of an event
-        (`PluginManager.notify`). `forget_offsets`: see TopicDeletionManager; `logs_at_start`: see raise_epochs.
+        """Create the candidate; `start` registers the broker.
+
+        `alone`: no other broker may be registered. `replaced` is called when another broker, or one with this broker's
+        id, is registered after this broker's session has expired: this broker must stop. `notify` calls the plugins'
+        hooks of an event (`PluginManager.notify`). `forget_offsets`: see TopicDeletionManager; `logs_at_start`: see
+        raise_epochs.
         """
         self.config = config
         self.broker_id = broker_id
@@ -110,7 +114,7 @@ class KafkaController:
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
         self._expired = False
-        # Not the same as the store naming this broker: that may be left from a session or an epoch that is over.
+        # The controller's node may name this broker from an earlier session or epoch, so it is not the same.
         self._elected = False
         self.current = self._make_controllership(epoch=0)
         """The latest controllership, or the next one."""
@@ -138,7 +142,7 @@ class KafkaController:
 
     @property
     def context(self) -> ControllerContext:
-        """The cluster as this broker knows it while it is controller."""
+        """The cluster as this broker knows it while it is the controller."""
         return self.current.context
 
     @property
@@ -148,13 +152,13 @@ class KafkaController:
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this broker's registration, -1 before it."""
+        """The epoch of this broker's registration, -1 without one."""
         return -1 if self.registration is None else self.registration.epoch
 
     async def start(self, registration: BrokerRegistration) -> None:
         """Register the broker and try to become controller.
 
-        Returns when this broker, if it was elected, has done what it told itself: all logs are open and the metadata
+        When this broker is elected, it returns after its own requests to itself: all logs are open and the metadata
         cache is filled. DUPLICATE_BROKER_REGISTRATION when the id is taken; OtherBrokersError.
         """
         self.store.store.listen_session(self._session_changed)
@@ -166,7 +170,10 @@ class KafkaController:
         await self.current.channels.drain(self.broker_id)
 
     async def stop(self) -> None:
-        """Stop deciding. The store's session, closed by the owner, takes registration and controllership with it."""
+        """Stop the controller's events.
+
+        The owner closes the store's session, which ends the registration and the controllership.
+        """
         await self._events.stop()
         if self._controller_watch is not None:
             self._controller_watch.cancel()
@@ -183,11 +190,11 @@ class KafkaController:
         logger.info("Registered broker %d with epoch %d", registration.id, self.registration.epoch)
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Take over a broker configuration whose dynamic part has changed."""
+        """Apply a broker configuration whose dynamic part has changed."""
         self.config = config
 
     async def submit(self, name: str, run: Callable[[], Awaitable[Any]]) -> Any:
-        """Run something as an event while this broker is controller. NOT_CONTROLLER when it is not."""
+        """Run a function as an event of the controller. NOT_CONTROLLER."""
 
         async def checked() -> Any:
             if not self.is_active:
@@ -203,7 +210,7 @@ class KafkaController:
 
     async def _elect(self) -> None:
         self.active_controller_id = await self.store.controller_id()
-        # One that names this broker is left from an election, or a resignation, whose outcome it could not learn.
+        # A node that names this broker is left from an election, or a resignation, whose outcome it could not learn.
         if self.active_controller_id == self.broker_id and await self.store.remove_unused():
             self.active_controller_id = -1
         if self.active_controller_id != -1:
@@ -229,7 +236,7 @@ class KafkaController:
             raise
 
     async def _take_over(self) -> None:
-        # Watched first: what changes while the store is read is seen by an event behind this one.
+        # Watches come first: an event behind this one sees changes that happen while the store is read.
         for event in WATCHED:
             watch = await self.store.store.watch_children(event.PATH, self._enqueue(event.NAME, event.run))
             self._watches.append(watch)
@@ -263,7 +270,7 @@ class KafkaController:
             # read again, and what was left without a leader is tried again.
             self._later(retry_election.NAME, self._retry)
         elif isinstance(error, MetadataStoreError):
-            # Nobody may be controller now, or this broker without knowing.
+            # No broker may be controller now, or this broker without knowing it.
             self._later("ControllerChange", self._check_controllership)
         return False
 
@@ -327,7 +334,10 @@ class KafkaController:
     # --- brokers ------------------------------------------------------------------------------------------------------
 
     def _answered(self, broker_id: int, request: BrokerRequest, response: BrokerResponse) -> None:
-        """A broker has answered. Called by its queue, so what follows becomes an event."""
+        """A broker has answered.
+
+        Its queue calls this, so the follow-up becomes an event.
+        """
         if response.error is not ErrorCode.NONE:
             logger.error("Broker %d answered %s with %s", broker_id, type(request).__name__, response.error.name)
 
@@ -351,10 +361,12 @@ class KafkaController:
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition], unclean: bool
     ) -> dict[TopicPartition, errors.KafkaError | None]:
-        """Preferred (or, `unclean`, last-resort) elections as ElectLeaders asks for them; the error of each, or None.
+        """Run preferred elections, or `unclean` ones as a last resort.
 
-        UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
-        ELIGIBLE_LEADERS_NOT_AVAILABLE; NOT_CONTROLLER for the whole.
+        ElectLeaders asks for them. The result holds the error of each partition, or None.
+
+        UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE;
+        NOT_CONTROLLER for the whole.
         """
         wanted = list(partitions)
         result: dict[TopicPartition, errors.KafkaError | None] = await self.submit(
@@ -363,9 +375,10 @@ class KafkaController:
         return result
 
     async def controlled_shutdown(self, broker_id: int) -> set[TopicPartition]:
-        """Hand the leaderships of a broker that is about to stop to others; the replicated partitions it still leads.
+        """Move leaderships off a broker that is about to stop.
 
-        BROKER_NOT_AVAILABLE for a broker that is not alive; NOT_CONTROLLER.
+        The result holds the replicated partitions that it still leads. BROKER_NOT_AVAILABLE for a broker that is not
+        alive; NOT_CONTROLLER.
         """
 
         remaining: set[TopicPartition] = await self.submit(

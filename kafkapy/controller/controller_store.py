@@ -1,7 +1,7 @@
-"""The controller's reads and writes of the metadata store. Source: kafka.zk.KafkaZkClient.
+"""The controller's reads and writes of the metadata store.
 
 Every write is fenced: it is one transaction with a check that /controller_epoch still has the version this controller
-gave it, so a controller that was replaced without noticing cannot write any more.
+gave it, so a controller that was replaced without noticing cannot write any more. Source: kafka.zk.KafkaZkClient.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ from kafkapy.types import TopicPartition
 T = TypeVar("T")
 
 MAX_OPERATIONS: Final = 1000
-"""Operations in one transaction. ZooKeeper takes about a megabyte; an operation here is 150 to 450 bytes."""
+"""Operations in one transaction.
+
+ZooKeeper takes about a megabyte; an operation here is 150 to 450 bytes.
+"""
 
 
 class ControllerMovedError(Exception):
@@ -65,7 +68,10 @@ class ControllerMovedError(Exception):
 
 
 class OtherBrokersError(errors.KafkaError):
-    """Another broker is registered, and this one must be the only one; the message is a sentence for the operator."""
+    """Another broker is registered in a cluster of one broker.
+
+    The message is a sentence for the operator.
+    """
 
 
 class ControllerStore:
@@ -78,18 +84,18 @@ class ControllerStore:
     # --- election -----------------------------------------------------------------------------------------------------
 
     async def ensure_paths(self) -> None:
-        """Make the nodes everything else hangs below."""
+        """Create the nodes that are the parents of all others."""
         await self.store.ensure_paths(PERSISTENT_PATHS)
 
     async def controller_id(self) -> int:
-        """The broker that controls, -1 when nobody does."""
+        """The controller's broker id, -1 without a controller."""
         found = (await self.store.get_many([CONTROLLER]))[0]
         return -1 if found is None else decode_controller(found[0])
 
     async def register_controller(self, broker_id: int) -> tuple[int, int]:
-        """Become controller and count the epoch up, in one transaction; the epoch and the version of its node.
+        """Become controller and raise the epoch by one, in one transaction.
 
-        ControllerMovedError when another broker was faster.
+        Returns the epoch and the version of its node. ControllerMovedError when another broker was faster.
         """
         found = (await self.store.get_many([CONTROLLER_EPOCH]))[0]
         if found is None:
@@ -109,7 +115,7 @@ class ControllerStore:
         except (NodeExistsError, BadVersionError) as error:
             raise ControllerMovedError(f"another broker has become controller ({error})") from None
         except StoreUnavailableError:
-            # The answer may be lost of a write that was done.
+            # The write may have succeeded although its answer was lost.
             stat = await self._won(broker_id, epoch)
             if stat is None:
                 raise
@@ -121,7 +127,7 @@ class ControllerStore:
         return epoch, stat.version
 
     async def _won(self, broker_id: int, epoch: int) -> Stat | None:
-        """The stat of the epoch's node, if this session has written that epoch and is the controller."""
+        """The stat of the epoch's node, if this session wrote it and controls."""
         mine, found = await self.store.get_many([CONTROLLER, CONTROLLER_EPOCH])
         if mine is None or found is None or mine[1].ephemeral_owner != self.store.session_id:
             return None
@@ -129,7 +135,10 @@ class ControllerStore:
         return found[1] if won else None
 
     async def remove_unused(self) -> bool:
-        """Take away a controller's node that this session has made without knowing; whether there was one."""
+        """Remove a controller's node that this session made without knowing it.
+
+        Returns whether there was one.
+        """
         found = (await self.store.get_many([CONTROLLER]))[0]
         if found is None or found[1].ephemeral_owner != self.store.session_id:
             return False
@@ -140,14 +149,17 @@ class ControllerStore:
         return True
 
     async def resign(self) -> None:
-        """Give up the controllership, if it is still ours."""
+        """Give up the controllership, if this session still holds it."""
         try:
             await self.commit([Delete(CONTROLLER)])
         except (ControllerMovedError, NoNodeError):
             return
 
     async def commit(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
-        """Apply the operations if this broker is still controller. ControllerMovedError, and the store's own errors."""
+        """Apply the operations if this broker is still controller.
+
+        ControllerMovedError, and the store's own errors.
+        """
         try:
             return (await self.store.commit([Check(CONTROLLER_EPOCH, self._epoch_version), *operations]))[1:]
         except BadVersionError as error:
@@ -158,15 +170,19 @@ class ControllerStore:
     # --- brokers ------------------------------------------------------------------------------------------------------
 
     async def register_broker(self, broker: BrokerRegistration) -> BrokerRegistration:
-        """Make the broker's ephemeral node; the registration with its epoch. NodeExistsError when the id is taken."""
+        """Create the broker's ephemeral node; returns the registration with its epoch.
+
+        NodeExistsError when the id is taken.
+        """
         path = broker_path(broker.id)
         await self.store.create(path, encode_broker(broker), ephemeral=True)
         _, stat = await self.store.get(path)
         return broker._replace(epoch=stat.created_transaction)
 
     async def register_only_broker(self, broker: BrokerRegistration) -> BrokerRegistration:
-        """`register_broker` for a broker that must be alone in its cluster. OtherBrokersError when another broker is
-        registered.
+        """`register_broker` for a broker that must be alone in its cluster.
+
+        OtherBrokersError when another broker is registered.
 
         The version of /brokers/ids decides between two brokers that start at once: the registration of each also writes
         that node, so the second one finds another version, looks again, and sees the first one.
@@ -184,7 +200,7 @@ class ControllerStore:
             return broker._replace(epoch=(await self.store.get(path))[1].created_transaction)
 
     async def check_alone(self, broker_id: int) -> None:
-        """OtherBrokersError when any other broker than this one is registered."""
+        """Check that no other broker is registered; OtherBrokersError."""
         try:
             others = sorted(int(name) for name in await self.store.children(BROKER_IDS) if int(name) != broker_id)
         except NoNodeError:
@@ -208,11 +224,11 @@ class ControllerStore:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     async def topics(self) -> list[str]:
-        """The names of all topics, also those that are being deleted."""
+        """The names of all topics, also of those that are being deleted."""
         return await self.store.children(TOPICS)
 
     async def topic_assignments(self, topics: Sequence[str]) -> dict[str, tuple[TopicAssignment, Stat]]:
-        """The nodes of those topics that exist."""
+        """The assignments and stats of the named topics that exist."""
         found = await self.store.get_many([topic_path(topic) for topic in topics])
         return {
             topic: (decode_topic(topic, node[0]), node[1])
@@ -229,11 +245,14 @@ class ControllerStore:
         return set(await self.store.children(DELETE_TOPICS))
 
     async def mark_for_deletion(self, topics: Iterable[str]) -> None:
-        """Mark topics, in one transaction. NodeExistsError when one is marked already."""
+        """Mark topics for deletion in one transaction.
+
+        NodeExistsError when a topic is marked already.
+        """
         await self.commit([Create(delete_topic_path(topic)) for topic in topics])
 
     async def unmark_for_deletion(self, topics: Iterable[str]) -> None:
-        """Take marks away, of topics that do not exist for instance."""
+        """Remove marks for deletion, for instance of topics that do not exist."""
         for topic in topics:
             try:
                 await self.commit([Delete(delete_topic_path(topic))])
@@ -241,9 +260,9 @@ class ControllerStore:
                 continue
 
     async def delete_topic(self, topic: str) -> None:
-        """Remove everything about a topic: last and together its node, its settings and the mark.
+        """Remove a topic's nodes; its node, settings and mark go last and together.
 
-        A crash in between leaves the mark, so the next controller goes on.
+        A crash in between leaves the mark, so the next controller resumes.
         """
         operations: list[Operation] = [Delete(path) for path in await self.store.subtree(topic_path(topic))]
         config, mark = config_path(CONFIG_TOPICS, topic), delete_topic_path(topic)
@@ -258,7 +277,7 @@ class ControllerStore:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     async def partition_states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionState]:
-        """Leader and ISR of those partitions that have had a leader."""
+        """Leader and ISR of the partitions that have had a leader."""
         found = await self.store.get_many([partition_state_path(partition) for partition in partitions])
         return {
             partition: decode_partition_state(partition, node[0], node[1].version)
@@ -269,10 +288,10 @@ class ControllerStore:
     async def create_partition_states(
         self, states: Mapping[TopicPartition, PartitionState]
     ) -> dict[TopicPartition, PartitionState]:
-        """Write the first state of partitions; the states with their versions.
+        """Write the first state of partitions; returns the states with their versions.
 
-        Nodes above them may be there already, when a controller has crashed half way. NodeExistsError when a partition
-        has a state.
+        Parent nodes may exist already, when a controller crashed within the step. NodeExistsError when a partition has
+        a state.
         """
         parents = list(dict.fromkeys(partitions_path(partition.topic) for partition in states))
         parents += [partition_path(partition) for partition in states]
@@ -293,14 +312,17 @@ class ControllerStore:
     async def update_partition_states(
         self, states: Mapping[TopicPartition, PartitionState]
     ) -> tuple[dict[TopicPartition, PartitionState], list[TopicPartition]]:
-        """Replace states whose version is still the one given: those written, and those somebody else has changed."""
+        """Replace states whose version is still the one given.
+
+        Returns the states written, and the partitions that another writer has changed.
+        """
         written: dict[TopicPartition, PartitionState] = {}
         refused: list[TopicPartition] = []
         for chunk in _chunks(list(states.items()), MAX_OPERATIONS):
             try:
                 written |= await self._write_states(chunk)
             except (BadVersionError, NoNodeError):
-                # One of many was changed by its leader meanwhile: find out which, one by one.
+                # A leader changed one of many meanwhile: write one by one to find out which.
                 for each in chunk:
                     try:
                         written |= await self._write_states([each])

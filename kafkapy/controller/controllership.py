@@ -1,4 +1,4 @@
-"""What a controller has while it is one: the cluster as it knows it, and what changes it (`Controllership`)."""
+"""The parts of one controllership: the cluster's context and its managers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 
 class Controllership:
-    """Owns the parts that live as long as one controllership. Made by KafkaController, which makes the next one when
-    it resigns; used within its events on the control loop.
+    """Owns the parts that live as long as one controllership.
 
-    `answered` hears the brokers' answers. `notify` calls the plugins' hooks of an event. `forget_offsets`: see
-    TopicDeletionManager, which calls `resume_deletion` when it can go on.
+    KafkaController makes it, and makes the next one when it resigns; used within its events on the control loop.
+
+    `answered` receives the brokers' answers. `notify` calls the plugins' hooks of an event. `forget_offsets`: see
+    TopicDeletionManager, which calls `resume_deletion` when it can continue.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Controllership:
         )
 
     async def close(self) -> None:
-        """Talk to no broker any more; whoever waits for the deletion of a topic gets NOT_CONTROLLER."""
+        """Close the channels; waiters for a topic's deletion get NOT_CONTROLLER."""
         await self.channels.close()
         await self.deletion.close()
         for waiters in self._deletion_waiters.values():
@@ -81,13 +82,16 @@ class Controllership:
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's configuration as it is now."""
+        """The broker's present configuration."""
         return self._config()
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
     async def adopt_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """Take topics from the store into the context, giving an id to those of old brokers. Their partitions."""
+        """Load topics from the store into the context; returns their partitions.
+
+        Topics of old brokers get an id.
+        """
         added: list[TopicPartition] = []
         for topic, (assignment, stat) in (await self.store.topic_assignments(list(topics))).items():
             topic_id = assignment.topic_id
@@ -99,7 +103,10 @@ class Controllership:
         return added
 
     async def topics_created(self, topics: Sequence[str]) -> None:
-        """Bring topics that are new in the context to life, and tell plugins of them. Called within an event."""
+        """Bring new topics of the context online, and tell plugins of them.
+
+        Called within an event.
+        """
         await self.configs.reload_topics(topics)
         await self.partitions_created([each for topic in topics for each in self.context.partitions_of(topic)])
         for topic in topics:
@@ -112,7 +119,10 @@ class Controllership:
             )
 
     async def partitions_created(self, partitions: list[TopicPartition]) -> None:
-        """Bring partitions that are in the context now to life. Called within an event."""
+        """Bring new partitions of the context online.
+
+        Called within an event.
+        """
         replicas = self.context.replicas_for(partitions)
         await self.partitions.handle_state_changes(partitions, PartitionStatus.NEW)
         await self.replicas.handle_state_changes(replicas, ReplicaStatus.NEW)
@@ -120,7 +130,7 @@ class Controllership:
         await self.replicas.handle_state_changes(replicas, ReplicaStatus.ONLINE)
 
     async def bring_new_replicas_online(self) -> None:
-        """Replicas of partitions that were created but had no state when the last controller went."""
+        """Bring replicas online that the last controller left without a state."""
         online = [
             replica
             for replica in self.context.replicas_for(self.context.all_partitions())
@@ -129,7 +139,7 @@ class Controllership:
         await self.replicas.handle_state_changes(online, ReplicaStatus.ONLINE)
 
     async def replicas_offline(self, replicas: Iterable[Replica]) -> None:
-        """Brokers or log directories are gone: elect other leaders and shrink ISRs."""
+        """Elect other leaders and shrink ISRs after brokers or directories failed."""
         context = self.context
         replicas = list(replicas)
         deleting = [each for each in replicas if context.is_topic_being_deleted(each.partition.topic)]
@@ -144,7 +154,7 @@ class Controllership:
         self.batch.send()
 
     def topic_deletion(self, topic: str) -> asyncio.Future[None]:
-        """Done when the topic is gone for good."""
+        """A future that ends when the topic is deleted for good."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiters = self._deletion_waiters.setdefault(topic, set())
         waiters.add(waiter)
@@ -152,7 +162,7 @@ class Controllership:
         def done(each: asyncio.Future[None]) -> None:
             waiters.discard(each)
             if not each.cancelled():
-                each.exception()  # whoever waited may have given up; then nobody asks for the outcome
+                each.exception()  # the waiter may have given up; then no one reads the outcome
 
         waiter.add_done_callback(done)
         return waiter

@@ -1,7 +1,7 @@
-"""Who becomes leader: one function for each occasion. Pure. Source: kafka.controller.Election, PartitionStateMachine.
+"""The election of leaders: one pure function for each occasion.
 
 Each takes the assigned replicas (the preferred one first), the ISR and the replicas that are online, and gives the
-leader and the new ISR, or None when nobody may lead.
+leader and the new ISR, or None when no replica may lead. Source: kafka.controller.Election, PartitionStateMachine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ class Elected(NamedTuple):
 def elect_for_offline_partition(
     replicas: Sequence[int], isr: Collection[int], online: Collection[int], unclean_allowed: bool
 ) -> Elected | None:
-    """After the leader is gone: the first online replica of the ISR; if allowed, as a last resort any online one."""
+    """The first online replica of the ISR, after the leader is gone.
+
+    If unclean elections are allowed, any online replica as a last resort.
+    """
     for replica in replicas:
         if replica in online and replica in isr:
             return Elected(replica, tuple(each for each in isr if each in online))
@@ -34,7 +37,7 @@ def elect_for_offline_partition(
 
 
 def elect_preferred(replicas: Sequence[int], isr: Collection[int], online: Collection[int]) -> Elected | None:
-    """Give the leadership back to the preferred replica, if it is online and in sync."""
+    """The preferred replica, if it is online and in sync."""
     preferred = replicas[0] if replicas else None
     if preferred is None or preferred not in online or preferred not in isr:
         return None
@@ -44,7 +47,10 @@ def elect_preferred(replicas: Sequence[int], isr: Collection[int], online: Colle
 def elect_for_shutdown(
     replicas: Sequence[int], isr: Collection[int], online: Collection[int], shutting_down: Collection[int]
 ) -> Elected | None:
-    """Before a broker stops: the first replica in sync that stays. The stopping ones leave the ISR."""
+    """The first replica in sync that stays, before a broker stops.
+
+    The stopping brokers leave the ISR.
+    """
     for replica in replicas:
         if replica in online and replica in isr and replica not in shutting_down:
             return Elected(replica, tuple(each for each in isr if each not in shutting_down))

@@ -1,4 +1,7 @@
-"""The controller's event queue: one event at a time, in order. Source: kafka.controller.ControllerEventManager."""
+"""The controller's event queue: one event at a time, in order.
+
+Source: kafka.controller.ControllerEventManager.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ T = TypeVar("T")
 
 
 class ControllerEventQueue:
-    """Runs events one after the other in one task. Owned by KafkaController; used on the control loop.
+    """Runs events one after the other in one task.
 
-    `failed` is awaited with an error that an event has raised and that nobody waits for, or that concerns the
-    controllership; it says whether it has dealt with it.
+    Owned by KafkaController; used on the control loop. `failed` is awaited with the error of an event that has no
+    waiter, or with an error that concerns the controllership; it returns whether it has handled the error.
     """
 
     def __init__(self, failed: Callable[[BaseException], Awaitable[bool]]) -> None:
@@ -33,7 +36,7 @@ class ControllerEventQueue:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="controller-event-queue")
 
     async def stop(self) -> None:
-        """Stop, also in the middle of an event; whoever waits for an event gets CancelledError."""
+        """Stop, also in the middle of an event; waiters get CancelledError."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -46,14 +49,20 @@ class ControllerEventQueue:
                 future.cancel()
 
     def put(self, name: str, run: Callable[[], Awaitable[Any]], once: bool = True) -> None:
-        """Queue an event that nobody waits for. With `once` it is left out when one of that name waits already."""
+        """Queue an event without a waiter.
+
+        With `once`, an event whose name is queued already is left out.
+        """
         if once and name in self._pending:
             return
         self._pending.add(name)
         self._queue.put_nowait((name, run, None))
 
     async def submit(self, name: str, run: Callable[[], Awaitable[T]]) -> T:
-        """Queue an event and return its result, or raise its error. Cancelling the wait does not cancel the event."""
+        """Queue an event and return its result, or raise its error.
+
+        Cancelling the wait does not cancel the event.
+        """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((name, run, future))
         return await asyncio.shield(future)
@@ -71,7 +80,7 @@ class ControllerEventQueue:
                 known = await self._failed(error)
                 if future is not None and not future.done():
                     future.set_exception(error)
-                    future.exception()  # whoever waited may have gone: not an error of its own then
+                    future.exception()  # the waiter may be gone: that is no further error
                 elif not known:
                     logger.exception("Error processing event %s", name)
             else:

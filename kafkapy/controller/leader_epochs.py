@@ -1,10 +1,10 @@
-"""Leader epochs rise when records may have been lost, so that consumers find out (KIP-320).
+"""Leader epochs rise after a possible loss of records (KIP-320).
 
-A consumer asks with OffsetForLeaderEpoch, or with the last epoch in its fetches, whether the log still goes where it
-has been. A log that lost unsynced records to a power failure and went on in the same epoch would say yes, and the
+A consumer asks with OffsetForLeaderEpoch, or with the last epoch in its fetches, whether the log still holds its
+position. A log that lost unsynced records to a power failure and went on in the same epoch would say yes, and the
 consumer would skip the new records in the place of the lost ones. So a partition whose log was not closed cleanly, or
-is not there, is led in a new epoch. Apache Kafka gets there because a broker that dies loses its leaderships; a cluster
-of one broker elects nobody while it is down.
+is missing, is led in a new epoch. Apache Kafka gets there because a broker that dies loses its leaderships; a cluster
+of one broker elects no leader while it is down.
 
 A log that knows a newer epoch than the store is newer than the store, which was restored from a backup or made again.
 """
@@ -24,12 +24,12 @@ logger = logging.getLogger("state.change.logger")
 
 
 class LogAtStart(NamedTuple):
-    """What this broker found of a partition's log when it started."""
+    """The state of a partition's log when this broker started."""
 
     intact: bool
-    """Closed cleanly: nothing can be missing."""
+    """The log was closed cleanly: no records are missing."""
     latest_epoch: int
-    """The newest leader epoch that it knows, -1 without any."""
+    """The newest leader epoch of the log, -1 without any."""
 
 
 NO_LOG = LogAtStart(False, -1)
@@ -37,7 +37,10 @@ LogsAtStart = Callable[[TopicPartition], LogAtStart]
 
 
 def next_epoch(epoch: int, log: LogAtStart) -> int:
-    """The leader epoch after a start; `epoch` is that in the store, -1 for a partition that had no leader yet."""
+    """The leader epoch after a start.
+
+    `epoch` is the one in the store, -1 for a partition that never had a leader.
+    """
     if log.latest_epoch > epoch or (epoch >= 0 and not log.intact):
         return max(epoch, log.latest_epoch) + 1
     return epoch
@@ -46,9 +49,9 @@ def next_epoch(epoch: int, log: LogAtStart) -> int:
 async def raise_epochs(
     context: ControllerContext, store: ControllerStore, broker_id: int, logs_at_start: LogsAtStart
 ) -> None:
-    """Raise the epochs of this broker's partitions where that is needed, in the store and in the context.
+    """Raise epochs of this broker's partitions in the store and the context.
 
-    Called within the first failover, before any broker is told of a leader.
+    Called within the first failover, before any broker hears of a leader.
     """
     raised: dict[TopicPartition, PartitionState] = {}
     made: dict[TopicPartition, PartitionState] = {}
@@ -68,7 +71,7 @@ async def raise_epochs(
     if made:
         context.leadership.update(await store.create_partition_states(made))
     if raised:
-        # Those that another broker changes at this moment get a new epoch by that.
+        # A partition that another broker changes at this moment gets a new epoch by that change.
         written, refused = await store.update_partition_states(raised)
         context.leadership.update(written)
         context.leadership.update(await store.partition_states(refused))

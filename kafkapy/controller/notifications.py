@@ -1,4 +1,7 @@
-"""Notifications for the controller: sequential nodes that brokers create, and that the controller removes."""
+"""Notifications for the controller: sequential nodes from brokers.
+
+Brokers create them, and the controller removes them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from kafkapy.metadata.store import MetadataStore, NoNodeError
 
 
 async def read(store: MetadataStore, path: str) -> tuple[list[str], list[bytes]]:
-    """The names of the nodes below `path`, and the data of those that are still there."""
+    """The nodes below `path`: all names, and the data still present."""
     names = await store.children(path)
     found = await store.get_many([f"{path}/{name}" for name in names])
     return names, [each[0] for each in found if each is not None]

@@ -33,7 +33,7 @@ VALID_PREVIOUS: Final[Mapping[PartitionStatus, frozenset[PartitionStatus]]] = {
 
 
 class ElectionStrategy(Enum):
-    """Why leaders are elected."""
+    """The reason of an election."""
 
     OFFLINE_PARTITION = "offline partition"
     OFFLINE_PARTITION_UNCLEAN = "offline partition, unclean allowed"
@@ -42,9 +42,10 @@ class ElectionStrategy(Enum):
 
 
 class PartitionStateMachine:
-    """Moves partitions between states. Owned by KafkaController; called within its events on the control loop.
+    """Moves partitions between states.
 
-    `unclean_allowed` says of a topic whether a replica out of sync may be elected.
+    Owned by KafkaController; called within its events on the control loop. `unclean_allowed` says of a topic whether a
+    replica out of sync may be elected.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class PartitionStateMachine:
         self._unclean_allowed = unclean_allowed
 
     def initialize(self) -> None:
-        """Give every partition the state that the store and the live brokers say."""
+        """Derive every partition's state from the store and the live brokers."""
         context = self._context
         for partition in context.all_partitions():
             state = context.leadership.get(partition)
@@ -73,7 +74,10 @@ class PartitionStateMachine:
             context.partition_status[partition] = status
 
     async def elect_where_needed(self, topic: str | None = None) -> None:
-        """Try to bring all New and Offline partitions Online, but for topics that are being deleted."""
+        """Try to bring all New and Offline partitions Online.
+
+        Topics that are being deleted are left out.
+        """
         waiting = [
             partition
             for partition, status in self._context.partition_status.items()
@@ -89,7 +93,7 @@ class PartitionStateMachine:
         target: PartitionStatus,
         strategy: ElectionStrategy = ElectionStrategy.OFFLINE_PARTITION,
     ) -> set[TopicPartition]:
-        """Move the partitions and tell brokers. The partitions that got there."""
+        """Move partitions and tell brokers; returns the partitions that reached the state."""
         if not partitions:
             return set()
         moved = await self._move(partitions, target, strategy)
@@ -134,7 +138,7 @@ class PartitionStateMachine:
         try:
             created = await self._store.create_partition_states(states)
         except NodeExistsError as error:
-            # Written by a controller before this one after we have read: adopt it rather than overwrite it.
+            # An earlier controller wrote it after this one had read: adopt it rather than overwrite it.
             logger.warning("Partitions have a state already (%s); reading it", error)
             existing = await self._store.partition_states(list(states))
             context.leadership.update(existing)
@@ -160,7 +164,10 @@ class PartitionStateMachine:
     async def _elect_once(
         self, partitions: Sequence[TopicPartition], strategy: ElectionStrategy
     ) -> tuple[set[TopicPartition], list[TopicPartition]]:
-        """Those elected, and those whose state a leader has changed meanwhile: to be tried again."""
+        """The elected partitions, and the partitions to be tried again.
+
+        A leader has changed the state of the latter meanwhile.
+        """
         context = self._context
         current = await self._store.partition_states(partitions)
         changed: dict[TopicPartition, PartitionState] = {}

@@ -1,8 +1,8 @@
-"""Which brokers get the replicas of new partitions. Source: org.apache.kafka.admin.AdminUtils, KIP-36.
+"""The placement of new partitions' replicas on brokers.
 
 The leaders go round the brokers; the followers of a partition are spread at a shift that grows by one each time the
 leaders have gone round. With racks, brokers are visited rack by rack, and no rack gets a second replica of a partition
-before every rack has one.
+before every rack has one. Source: org.apache.kafka.admin.AdminUtils, KIP-36.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ def place_replicas(
     start_index: int | None = None,
     first_partition: int = 0,
 ) -> dict[int, tuple[int, ...]]:
-    """Replicas for `num_partitions` partitions numbered from `first_partition`; `brokers` maps ids to racks.
+    """Replicas for `num_partitions` partitions numbered from `first_partition`.
 
-    A random first broker is taken unless `start_index` is given. INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
+    `brokers` maps ids to racks. The first broker is random unless `start_index` is given. INVALID_PARTITIONS,
+    INVALID_REPLICATION_FACTOR.
     """
     if num_partitions <= 0:
         raise errors.InvalidPartitionsError("Number of partitions must be larger than 0.")
@@ -33,7 +34,8 @@ def place_replicas(
             f"Replication factor: {replication_factor} larger than available brokers: {len(brokers)}."
         )
     racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
-    # As a cluster that is half way through getting racks must still take topics, racks count only when all have one.
+    # A cluster whose brokers get racks one by one must still take topics, so racks count only when all brokers have
+    # one.
     by_rack = len(racks) == len(brokers)
     order = _rack_alternated(racks) if by_rack else sorted(brokers)
     start = random.randrange(len(order)) if start_index is None else start_index

@@ -1,6 +1,8 @@
-"""The replica state machine: New -> Online <-> Offline -> DeletionStarted -> DeletionSuccessful -> NonExistent.
+"""The replica state machine: states from New to NonExistent, and their effects.
 
-DeletionIneligible is where a replica waits whose deletion has failed, because its broker is dead for instance. Becoming
+    New -> Online <-> Offline -> DeletionStarted -> DeletionSuccessful -> NonExistent
+
+A replica whose deletion has failed, because its broker is dead for instance, waits in DeletionIneligible. Becoming
 Offline takes a replica out of the ISR in the store. Source: kafka.controller.ZkReplicaStateMachine.
 """
 
@@ -34,7 +36,10 @@ VALID_PREVIOUS: Final[Mapping[ReplicaStatus, frozenset[ReplicaStatus]]] = {
 
 
 class ReplicaStateMachine:
-    """Moves replicas between states. Owned by KafkaController; called within its events on the control loop."""
+    """Moves replicas between states.
+
+    Owned by KafkaController; called within its events on the control loop.
+    """
 
     def __init__(self, context: ControllerContext, store: ControllerStore, batch: BrokerRequestBatch) -> None:
         self._context = context
@@ -42,7 +47,7 @@ class ReplicaStateMachine:
         self._batch = batch
 
     async def startup(self) -> None:
-        """Give every replica its first state and tell brokers of all that are online."""
+        """Give every replica its first state; tell brokers of online ones."""
         context = self._context
         online = []
         for replica in context.replicas_for(context.all_partitions()):
@@ -50,7 +55,7 @@ class ReplicaStateMachine:
                 context.put_replica_state(replica, _ONLINE)
                 online.append(replica)
             else:
-                # Were the topic marked for deletion, this replica could not be deleted now.
+                # If the topic were marked for deletion, this replica could not be deleted now.
                 context.put_replica_state(replica, _INELIGIBLE)
         await self._move(online, _ONLINE)
         self._batch.send(full=True)
@@ -124,7 +129,10 @@ class ReplicaStateMachine:
     async def _remove_from_isr(
         self, by_partition: Mapping[TopicPartition, set[int]]
     ) -> dict[TopicPartition, PartitionState]:
-        """Take the brokers out of the ISRs; the states that have changed. A leader that is taken out becomes -1."""
+        """Take the brokers out of the ISRs; returns the changed states.
+
+        A leader that is taken out becomes -1.
+        """
         result: dict[TopicPartition, PartitionState] = {}
         remaining = [
             partition for partition in by_partition if not self._context.is_topic_being_deleted(partition.topic)
@@ -135,7 +143,7 @@ class ReplicaStateMachine:
                 gone = by_partition[partition]
                 if gone.isdisjoint(state.isr):
                     continue
-                # The last one in sync stays in the ISR: it alone may lead when it comes back.
+                # The last replica in sync stays in the ISR: it alone may lead when it comes back.
                 isr = tuple(each for each in state.isr if each not in gone) or state.isr
                 changed[partition] = state._replace(
                     leader=NO_LEADER if state.leader in gone else state.leader,

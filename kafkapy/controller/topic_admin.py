@@ -1,8 +1,8 @@
-"""What clients may ask of the controller about topics: create, delete, add partitions (kafka.server.ZkAdminManager).
+"""Requests about topics: create, delete, add partitions (kafka.server.ZkAdminManager).
 
-Each request is one event of the controller. A request answers when its effect can be seen (the metadata cache has the
-leaders, the topic is gone) or with REQUEST_TIMED_OUT after its timeout; the work itself goes on. Results are by topic;
-an error is a value there, so that one bad topic does not spoil the others.
+Each request is one event of the controller. A request is answered when its effect is visible (the metadata cache has
+the leaders, the topic is gone) or with REQUEST_TIMED_OUT after its timeout; the work itself goes on. Results are by
+topic; an error is a value there, so that one bad topic does not spoil the others.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafka.server.ZkAdminManager")
 
 LOGGED_AT_MOST: Final = 100
-"""Of the topics that one request fails to create."""
+"""Most failed topics of one request that are logged."""
 
 MIN_DECISION_S: Final = 10.0
-"""A request may wait this long for the controller to decide, even when its own timeout is shorter."""
+"""Seconds that a request waits for the controller's decision, even with a shorter timeout."""
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class TopicAdmin:
-    """Topic requests on top of one KafkaController. Used by handlers, on the control loop.
+    """Topic requests on top of one KafkaController.
 
-    Every method raises NOT_CONTROLLER for the whole request when this broker is not the controller.
+    Handlers use it on the control loop. Every method raises NOT_CONTROLLER for the whole request when this broker is
+    not the controller.
     """
 
     def __init__(self, controller: KafkaController) -> None:
@@ -53,7 +54,10 @@ class TopicAdmin:
     async def create_topics(
         self, topics: Sequence[NewTopic], validate_only: bool = False, timeout_ms: int = 30_000
     ) -> dict[str, CreatedTopic | KafkaError]:
-        """Create topics. See plan_topic for the errors of a topic; REQUEST_TIMED_OUT."""
+        """Create topics; one result for each.
+
+        See plan_topic for the errors of a topic; REQUEST_TIMED_OUT.
+        """
         done: dict[str, CreatedTopic | KafkaError] = {}
 
         made: dict[str, CreatedTopic] = {}
@@ -96,7 +100,10 @@ class TopicAdmin:
             await self._controller.current.topics_created(list(made))
 
     async def _write(self, plan: TopicPlan) -> UUID:
-        """Write settings and topic in one transaction. From here on the topic exists, whatever happens."""
+        """Write settings and topic in one transaction.
+
+        After this write the topic exists, even when later steps fail.
+        """
         controller = self._controller
         topic_id = random_uuid()
         assignment = TopicAssignment(topic_id, plan.assignments)
@@ -118,8 +125,10 @@ class TopicAdmin:
         return topic_id
 
     async def _in_cache(self, topics: Mapping[str, int]) -> None:
-        """Return when the metadata cache shows that many partitions of each topic, each with a leader. What it shows of
-        an earlier topic of the name does not count."""
+        """Return when the metadata cache shows every partition with a leader.
+
+        `topics` maps a name to its number of partitions. An earlier topic of the same name does not count.
+        """
         cache, ids = self._controller.metadata_cache, self._controller.context.topic_ids
         waiting = dict(topics)
         while True:
@@ -140,10 +149,10 @@ class TopicAdmin:
     async def delete_topics(
         self, topics: Sequence[str | UUID], timeout_ms: int = 30_000
     ) -> dict[str | UUID, KafkaError | None]:
-        """Delete topics by name or id; the error of each, or None when it is gone.
+        """Delete topics by name or id; returns each one's error, or None.
 
-        UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_DELETION_DISABLED, REQUEST_TIMED_OUT. A topic that is being
-        deleted already is waited for.
+        UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_DELETION_DISABLED, REQUEST_TIMED_OUT. For a topic that is
+        being deleted already, the request waits too.
         """
         done: dict[str | UUID, KafkaError | None] = {}
         waiters: dict[str | UUID, asyncio.Future[None]] = {}
@@ -205,7 +214,10 @@ class TopicAdmin:
     async def create_partitions(
         self, requests: Sequence[NewPartitions], validate_only: bool = False, timeout_ms: int = 30_000
     ) -> dict[str, KafkaError | None]:
-        """Add partitions to topics; the error of each (see plan_partitions), or None."""
+        """Add partitions to topics; returns each one's error, or None.
+
+        See plan_partitions for the errors.
+        """
         done: dict[str, KafkaError | None] = {}
 
         counts: dict[str, int] = {}
@@ -261,17 +273,17 @@ class TopicAdmin:
         settle: Callable[[], Awaitable[None]],
         timeout_ms: int,
     ) -> dict[K, V]:
-        """Let the controller decide, then wait until that can be seen, at most `timeout_ms` in all.
+        """Let the controller decide, then wait until the effect is visible.
 
-        What the controller has decided against is in `done` before anything is waited for, so a request with no timeout
-        still learns what was wrong with it.
+        Both take at most `timeout_ms`. `done` holds the controller's refusals before any wait, so a request without a
+        timeout still gets its errors.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         decision_limit = max(timeout_ms / 1000, MIN_DECISION_S)
         decided = await self._within(decision_limit, decide)
         if decided and len(done) < len(keys) and deadline > loop.time():
-            # Nobody needs what settles after this request's time.
+            # No caller needs a result that arrives after this request's time.
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
                     await settle()
@@ -279,7 +291,10 @@ class TopicAdmin:
         return {key: done[key] if key in done else timed_out() async for key in in_slices(keys)}
 
     async def _within(self, seconds: float, run: Callable[[], Awaitable[None]]) -> bool:
-        """Whether it finished in time. When not, it goes on by itself and its error is logged."""
+        """Whether the work finished in time.
+
+        Late work goes on by itself and its error is logged.
+        """
 
         async def work() -> None:
             await run()

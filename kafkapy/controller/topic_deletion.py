@@ -1,11 +1,11 @@
 """The deletion of topics, which outlives requests, brokers and controllers.
 
-A topic is deleted when /admin/delete_topics names it. Clients are told that it is gone, its partitions become
-NonExistent, each replica is stopped and deleted by its broker, and when all have said so the topic's nodes are removed.
-A replica that cannot be deleted now (its broker is dead, its log directory failed) makes the topic ineligible until
-that changes. The name is free again when the groups have forgotten their offsets for good, so that a new topic of the
-name does not inherit them. Whatever happens in between, the mark stays, so the next controller goes on.
-Source: kafka.controller.TopicDeletionManager.
+A topic is deleted when /admin/delete_topics names it. Clients hear that it is gone, its partitions become NonExistent,
+each replica is stopped and deleted by its broker, and when all brokers have confirmed that, the topic's nodes are
+removed. A replica that cannot be deleted now (its broker is dead, its log directory failed) makes the topic ineligible
+until that changes. The name is free again when the groups have forgotten their offsets for good, so that a new topic of
+the name does not inherit them. The mark stays until the end, so the next controller resumes the deletion. Source:
+kafka.controller.TopicDeletionManager.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ from kafkapy.types import TopicPartition
 logger = logging.getLogger("kafka.controller.TopicDeletionManager")
 
 RETRY_S: Final = 1.0
-"""Before offsets are forgotten again after an error."""
+"""Pause in seconds after an error before offsets are forgotten again."""
 
 ForgetOffsets = Callable[[AbstractSet[str], int], Awaitable[None]]
 
 
 class TopicDeletionManager:
-    """Drives deletions. Owned by KafkaController; called within its events on the control loop.
+    """Drives deletions.
 
-    `deleted` is awaited with the name and id of each topic that is gone for good. `forget_offsets` returns when no
-    group has offsets of topics, given the number of partitions of __consumer_offsets; `again` has `resume` called in an
-    event.
+    Owned by KafkaController; called within its events on the control loop.
+
+    `deleted` is awaited with the name and id of each topic that is gone for good. `forget_offsets` gets topics and the
+    number of partitions of __consumer_offsets, and returns when no group has offsets of the topics; `again` has
+    `resume` called in an event.
     """
 
     def __init__(
@@ -66,13 +68,13 @@ class TopicDeletionManager:
         self._forgetting: dict[asyncio.Task[None], frozenset[UUID]] = {}
 
     async def close(self) -> None:
-        """Wait for nobody any more."""
+        """Cancel all waits."""
         for task in self._forgetting:
             task.cancel()
         await asyncio.gather(*self._forgetting, return_exceptions=True)
 
     def initialize(self, topics: Iterable[str]) -> None:
-        """Take over the marks found at an election; `resume` then goes on with them."""
+        """Load the marks found at an election; `resume` then continues them."""
         context = self._context
         context.topics_to_delete = set(topics)
         for topic in context.topics_to_delete:
@@ -82,19 +84,19 @@ class TopicDeletionManager:
                 logger.info("Halted deletion of topic %s: it has offline replicas", topic)
 
     async def enqueue(self, topics: Iterable[str]) -> None:
-        """Begin to delete topics that were marked."""
+        """Begin to delete marked topics."""
         self._context.topics_to_delete.update(topics)
         await self.resume()
 
     async def retry(self, topics: Iterable[str]) -> None:
-        """Try again with topics whose replicas have come back."""
+        """Retry topics whose replicas are online again."""
         waiting = self._context.topics_to_delete.intersection(topics)
         if waiting:
             self._context.topics_deletion_ineligible -= waiting
             await self.resume()
 
     async def replicas_failed(self, replicas: Iterable[Replica]) -> None:
-        """Brokers could not delete these replicas now."""
+        """Mark replicas that brokers could not delete now."""
         failed = [each for each in replicas if self._context.is_topic_being_deleted(each.partition.topic)]
         if failed:
             topics = {each.partition.topic for each in failed}
@@ -104,13 +106,13 @@ class TopicDeletionManager:
             await self.resume()
 
     async def replicas_deleted(self, replicas: Iterable[Replica]) -> None:
-        """Brokers have deleted these replicas."""
+        """Mark replicas that brokers have deleted."""
         gone = [each for each in replicas if self._context.is_topic_being_deleted(each.partition.topic)]
         await self._replicas.handle_state_changes(gone, ReplicaStatus.DELETION_SUCCESSFUL)
         await self.resume()
 
     async def resume(self) -> None:
-        """Finish what can be finished and begin what can be begun."""
+        """Finish the deletions that are complete, and begin the eligible ones."""
         context = self._context
         begin: list[str] = []
         remembered: set[str] = set()
@@ -134,7 +136,10 @@ class TopicDeletionManager:
             await self._begin(begin)
 
     def _begin_to_forget(self, topics: set[str]) -> None:
-        """Brokers have deleted the replicas, and before that their caches the topics: no commit comes any more."""
+        """Forget the topics' offsets, as no commit arrives any more.
+
+        Brokers have deleted the replicas, and before that removed the topics from their caches.
+        """
         forget = self._forget_offsets
         if forget is None or not topics:
             return
@@ -159,7 +164,10 @@ class TopicDeletionManager:
         asyncio.get_running_loop().call_later(RETRY_S, self._again)
 
     async def vanished(self, topic: str) -> None:
-        """Forget a topic whose nodes are gone without us. Brokers host it no more, and keep its logs."""
+        """Forget a topic whose nodes another tool removed.
+
+        Brokers stop hosting it, and keep its logs.
+        """
         context = self._context
         context.topics_to_delete.add(topic)
         partitions = context.partitions_of(topic)
@@ -201,7 +209,7 @@ class TopicDeletionManager:
 
     async def _complete(self, topic: str) -> None:
         context = self._context
-        # First: a store that fails leaves everything as it is, for the next try.
+        # This comes first: a store that fails leaves everything as it is, for the next try.
         await self._store.delete_topic(topic)
         replicas = context.replicas_in_state(topic, ReplicaStatus.DELETION_SUCCESSFUL)
         await self._replicas.handle_state_changes(replicas, ReplicaStatus.NON_EXISTENT)

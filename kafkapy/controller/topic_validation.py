@@ -1,7 +1,8 @@
-"""What is checked before a topic or partitions are made. Pure: it looks at the context and raises or says what to do.
+"""The checks of new topics and new partitions. Pure.
 
-Source: kafka.server.ZkAdminManager, kafka.zk.AdminZkClient; unknown brokers in manual assignments are refused, as KRaft
-does, where the ZooKeeper path would make partitions that never get a leader.
+A check reads the context, and raises an error or returns a plan. Unknown brokers in manual assignments are refused, as
+KRaft does, where the ZooKeeper path would make partitions that never get a leader. Source: kafka.server.ZkAdminManager,
+kafka.zk.AdminZkClient.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
-"""Partitions that one request may create (KRaft's limit), so that a number from the wire cannot exhaust memory."""
+"""Partitions that one request may create (KRaft's limit).
+
+The limit keeps a number from the wire from exhausting memory.
+"""
 
 
 class TopicPlan(NamedTuple):
@@ -33,12 +37,14 @@ class TopicPlan(NamedTuple):
 
     @property
     def replication_factor(self) -> int:
-        """Replicas of each partition."""
+        """The number of replicas of each partition."""
         return len(self.assignments[0].replicas)
 
 
 def plan_topic(topic: NewTopic, context: ControllerContext, config: BrokerConfig, budget: int) -> TopicPlan:
-    """Check a topic to be created and place its replicas; `budget` is how many partitions the request may still make.
+    """Check a topic to create, and place its replicas.
+
+    `budget` is the number of partitions that the request may still create.
 
     TOPIC_ALREADY_EXISTS, INVALID_CONFIG, INVALID_REQUEST, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
     INVALID_TOPIC_EXCEPTION, INVALID_REPLICA_ASSIGNMENT, POLICY_VIOLATION.
@@ -77,7 +83,9 @@ def plan_topic(topic: NewTopic, context: ControllerContext, config: BrokerConfig
 
 
 def plan_partitions(request: NewPartitions, context: ControllerContext, budget: int) -> dict[int, ReplicaAssignment]:
-    """Check partitions to be added to a topic and place their replicas; the added ones.
+    """Check partitions to add to a topic, and place their replicas.
+
+    Returns the added partitions. `budget` is the number of partitions that the request may still create.
 
     UNKNOWN_TOPIC_OR_PARTITION, REASSIGNMENT_IN_PROGRESS, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
     BROKER_NOT_AVAILABLE, POLICY_VIOLATION.

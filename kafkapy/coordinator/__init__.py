@@ -1,1 +1,1 @@
-"""Coordinators: groups, offsets and transactions as shards over the partitions of Kafka's internal topics."""
+"""Coordinators: groups, offsets and transactions as shards of internal topics."""

@@ -1,6 +1,6 @@
-"""What a coordinator needs of time and of the loop it lives on, small enough to be replaced by a virtual clock.
+"""A coordinator's clock: time, turns of its loop, and blocking work.
 
-`LoopClock` is the real one; kafkapy.testing.coordinator.VirtualClock the one for tests.
+`LoopClock` is the real one; kafkapy.testing.coordinator.VirtualClock replaces it in tests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
 
 LOADING_THREADS: Final = 8
-"""Partitions that are read at the same time when a broker becomes their coordinator."""
+"""Partitions that load at the same time when a broker becomes their coordinator."""
 
 T = TypeVar("T")
 
@@ -21,20 +21,23 @@ class TimerHandle(Protocol):
     """A call that is due later."""
 
     def cancel(self) -> None:
-        """Do not make the call."""
+        """Cancel the call."""
 
 
 class Clock(Protocol):
-    """Time and turns. Every callback comes on the coordinator's own thread."""
+    """Time and turns.
+
+    Every callback runs on the coordinator's own thread.
+    """
 
     def time_ms(self) -> int:
-        """Wall-clock time in ms since the epoch: what goes into records."""
+        """Wall-clock time in ms since the epoch, for records."""
 
     def monotonic_ms(self) -> int:
-        """Time in ms that only grows: what timeouts are measured by."""
+        """Time in ms that only grows, for timeouts."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call after what is ready to run now."""
+        """Call after the callbacks that are ready to run now."""
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> TimerHandle:
         """Call when `monotonic_ms` has reached the deadline."""
@@ -42,20 +45,29 @@ class Clock(Protocol):
     def run_blocking(
         self, work: Callable[[], T], done: Callable[[T], None], failed: Callable[[Exception], None]
     ) -> None:
-        """Run `work` where it may block, then one of the two callbacks with what came of it."""
+        """Run `work` on a thread that may block, then a callback.
+
+        One of the two callbacks gets the result or the error.
+        """
 
 
 class LoopClock:
-    """The control loop's clock. Made on the running loop by KafkaServer, used on that loop only."""
+    """The control loop's clock.
+
+    KafkaServer makes it on the running loop; it is used on that loop only.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop or asyncio.get_running_loop()
         self._working: set[asyncio.Future[Any]] = set()
-        # Loads have threads of their own: other partitions' files may be slow to open.
+        # Loads have separate threads: other partitions' files may be slow to open.
         self._threads = ThreadPoolExecutor(LOADING_THREADS, thread_name_prefix="coordinator-load")
 
     def close(self) -> None:
-        """Run nothing more on worker threads. What runs there goes on, and calls back no more."""
+        """Start no more work on worker threads.
+
+        Work that runs there goes on, and calls back no more.
+        """
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def time_ms(self) -> int:
@@ -71,13 +83,16 @@ class LoopClock:
         self._loop.call_soon(callback)
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> TimerHandle:
-        """Call at a time of `monotonic_ms`. One ms late rather than early: the ms are cut."""
+        """Call at a time of `monotonic_ms`.
+
+        The call is at most one ms late, never early: the ms are cut.
+        """
         return self._loop.call_at((deadline_ms + 1) / 1000, callback)
 
     def run_blocking(
         self, work: Callable[[], T], done: Callable[[T], None], failed: Callable[[Exception], None]
     ) -> None:
-        """Run on a worker thread. Nothing is done after `close`."""
+        """Run on a worker thread; after `close` neither starts nor calls back."""
         try:
             future = self._loop.run_in_executor(self._threads, work)
         except RuntimeError:

@@ -1,7 +1,7 @@
-"""Loading a shard: its partition's log is read on worker threads, and applied on the loop a slice at a time.
+"""Loading a shard: worker threads read the log, the loop applies slices.
 
-Reading and decoding a chunk happens while others use the loop; applying is cut into slices, so that a partition with
-millions of records does not hold up heartbeats of groups in other partitions. Source: CoordinatorLoaderImpl.
+Worker threads read and decode a chunk while others use the loop; the loop applies it in slices, so that a partition
+with millions of records does not hold up heartbeats of groups in other partitions. Source: CoordinatorLoaderImpl.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ SLICE: Final = 1000
 
 
 class Applies(Protocol):
-    """What a load ends in: a shard's way to take over what is in the log."""
+    """The target of a load: a shard that applies the log's records."""
 
     def apply(self, record: CoordinatorRecord, producer_id: int = -1, producer_epoch: int = -1) -> None:
         """Take over one record."""
 
     def apply_end_transaction_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
-        """A producer's transaction has ended."""
+        """Apply the end of a producer's transaction."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,10 @@ class _Batch:
 
 
 class Load:
-    """One load of one shard. Started by the runtime on its thread, calls back there unless it was cancelled."""
+    """One load of one shard.
+
+    The runtime starts it on its thread, and the load calls back there unless it was cancelled.
+    """
 
     def __init__(
         self,
@@ -68,7 +71,7 @@ class Load:
         self._read(-1)
 
     def cancel(self) -> None:
-        """Neither apply anything more nor call back."""
+        """Stop: neither apply more records nor call back."""
         self._cancelled = True
 
     def _read(self, offset: int) -> None:
@@ -83,7 +86,7 @@ class Load:
         self._clock.run_blocking(work, got, self._fail)
 
     def _decode(self, batch: LoadedBatch) -> _Batch:
-        """On a worker thread."""
+        """Decode a batch on a worker thread."""
         records = []
         for key, value in batch.records:
             record = self._types.decode(key, value)

@@ -1,7 +1,7 @@
-"""Records of coordinators: a key that says what it is about, and a value or a tombstone. Source: CoordinatorRecord.
+"""Records of coordinators: a typed key, and a value or a tombstone.
 
-Key and value start with an int16 version. In both of Kafka's internal topics the version of the key tells what kind of
-record it is, so a topic's `RecordTypes` is a table from key version to the two messages.
+Key and value start with an int16 version. In both of Kafka's internal topics the key's version is the record type, so a
+topic's `RecordTypes` is a table from key version to the two messages. Source: CoordinatorRecord.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _VERSION = struct.Struct(">h")
 
 
 class CoordinatorRecord(NamedTuple):
-    """One record as its shard sees it. `value` None is a tombstone. Immutable."""
+    """One record as its shard sees it. Immutable.
+
+    `value` None is a tombstone.
+    """
 
     key: Record
     key_version: int
@@ -33,14 +36,17 @@ class CoordinatorRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordTypes:
-    """The kinds of records in one internal topic: key version to the messages of key and value. Immutable."""
+    """The record types of one internal topic. Immutable.
+
+    Key version to the messages of key and value.
+    """
 
     kinds: Mapping[int, tuple[type[Any], type[Any]]]
 
     def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-        """A record of the log; None when its kind is not known, which is to be skipped (KIP-915).
+        """A record of the log; None for an unknown type.
 
-        CORRUPT_MESSAGE for bytes that are not what their version says.
+        An unknown type is skipped (KIP-915). CORRUPT_MESSAGE for bytes that do not match their version.
         """
         if len(key) < _VERSION.size:
             raise CorruptMessageError(f"the key of a coordinator's record has at least {_VERSION.size} bytes")

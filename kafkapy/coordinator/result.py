@@ -1,4 +1,4 @@
-"""What an operation of a coordinator gives back: records to write, and a reply now or later."""
+"""A coordinator operation's result: records, and a reply now or later."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
-"""What an operation fails with whose records do not fit into one batch: they would not a second time either."""
+"""Errors of an operation whose records do not fit into one batch; a retry would fail too."""
 
 _PENDING: Final = object()
 
 
 class Later(Generic[T]):
-    """A reply that is not there yet. Unlike a future it needs no loop and calls back at once, so that a state machine
-    can be tested by itself. Used on the coordinator's thread only; set or failed once, the first one counts.
+    """A reply that may arrive later.
+
+    Unlike a future it needs no loop and calls back at once, so that a state machine can be tested by itself. Used on
+    the coordinator's thread only; set or failed once, the first one counts.
     """
 
     __slots__ = ("_callbacks", "_error", "_value")
@@ -33,30 +35,30 @@ class Later(Generic[T]):
 
     @classmethod
     def of(cls, value: T) -> Later[T]:
-        """One that is there already."""
+        """A reply that is set already."""
         made: Later[T] = cls()
         made._value = value
         return made
 
     @classmethod
     def failure(cls, error: BaseException) -> Later[T]:
-        """One that has failed already."""
+        """A reply that has failed already."""
         made: Later[T] = cls()
         made._error = error
         return made
 
     @property
     def done(self) -> bool:
-        """Whether it was set or failed."""
+        """Whether the reply was set or failed."""
         return self._value is not _PENDING or self._error is not None
 
     @property
     def error(self) -> BaseException | None:
-        """What it failed with."""
+        """The error of a failed reply, else None."""
         return self._error
 
     def result(self) -> T:
-        """The reply. Raises what it failed with; RuntimeError when it is not there yet."""
+        """The reply; raises its error. RuntimeError before it is done."""
         if self._error is not None:
             try:
                 raise self._error
@@ -68,19 +70,19 @@ class Later(Generic[T]):
         return cast(T, self._value)
 
     def set(self, value: T) -> None:
-        """Give the reply."""
+        """Set the reply."""
         if not self.done:
             self._value = value
             self._call()
 
     def fail(self, error: BaseException) -> None:
-        """There will be no reply but this error."""
+        """Fail with an error in place of a reply."""
         if not self.done:
             self._error = error
             self._call()
 
     def then(self, callback: Callable[[Later[T]], None]) -> None:
-        """Call back with this object when it is done; at once if it is."""
+        """Call back with this reply, at once if it is done."""
         if self.done:
             callback(self)
         elif self._callbacks is None:
@@ -89,7 +91,10 @@ class Later(Generic[T]):
             self._callbacks.append(callback)
 
     def map(self, convert: Callable[[Later[T]], U]) -> Later[U]:
-        """What `convert` makes of this object when it is done; what it raises is what the new one fails with."""
+        """A reply with the result of `convert` for this reply.
+
+        An error that `convert` raises becomes the error of the new reply.
+        """
         made: Later[U] = Later()
 
         def done(later: Later[T]) -> None:
@@ -121,7 +126,7 @@ class Later(Generic[T]):
 
 
 class ProducerStamp(NamedTuple):
-    """The producer in whose transaction records are written."""
+    """The producer whose transaction the records belong to."""
 
     producer_id: int
     producer_epoch: int
@@ -129,13 +134,22 @@ class ProducerStamp(NamedTuple):
 
 @dataclass(slots=True)
 class Result(Generic[T]):
-    """Of one operation. The reply goes out when the records, and all that was written before them, are committed."""
+    """The result of one operation.
+
+    The reply is sent when the records, and all earlier ones, are committed.
+    """
 
     reply: T | Later[T]
     records: Sequence[CoordinatorRecord] = ()
-    """Written in one batch: all or none. Applied to the shard before the next operation runs."""
+    """Written in one batch: all or none.
+
+    Applied to the shard before the next operation runs.
+    """
     after: Callable[[BaseException | None], None] | None = None
-    """Called once when the records are committed (None) or not to be (the error), before the reply goes out. For what
-    must not be seen before, such as answers to other members. Not called any more once the shard is unloaded."""
+    """Called once, before the reply is sent, when the records are committed (None) or fail (the error).
+
+    For effects that must not be visible before, such as answers to other members. Not called any more once the shard is
+    unloaded.
+    """
     producer: ProducerStamp | None = None
-    """Write the records as part of this producer's transaction."""
+    """The producer whose transaction the records belong to."""

@@ -1,4 +1,4 @@
-"""The runtime under every coordinator: shards, one for each partition of an internal topic that this broker leads.
+"""The runtime of every coordinator: a shard per led internal partition.
 
 Source: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime. All of it happens on the control loop's thread,
 so a shard needs no lock.
@@ -25,20 +25,20 @@ An operation gets the shard and the wall-clock time in ms. One given to `write` 
 succeed. It may change memory that is lost with the broker (who has joined, who waits); what must survive goes into
 records, and only `apply` changes it. Records are applied as soon as the operation has returned, so the next operation
 sees them; they are written at the end of the loop's turn, many operations in one batch. The disk may be slow: the
-writer appends on threads of its own, one append to a partition at a time, and what operations of that partition write
-meanwhile goes into the next. While the disk is quick, the loop waits for the appends of a turn, all at once. The reply
+writer appends on its own threads, one append to a partition at a time, and records that operations of that partition
+write meanwhile go into the next. While the disk is quick, the loop waits for the appends of a turn together. The reply
 goes out when the high watermark has passed the records. A `read` sees everything applied, and its reply waits until
 that is committed.
 
 When an append fails, what was applied is not in the log: all that waits fails, and the shard is unloaded and loaded
-again. What could be foreseen (no leader, too few replicas in sync, a record too large) is refused before the
+again. A foreseeable failure (no leader, too few replicas in sync, a record too large) is refused before the
 operation's records are applied, so this is left to disks that break.
 
 Errors that reach callers: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE (too few replicas in
 sync, or the write timeout has passed), MESSAGE_TOO_LARGE, and what the operation raised.
 
-A shard is loaded up to the end of its log. What of that is not replicated yet may be lost with the leadership, so the
-first replies after a load wait until it is.
+A shard is loaded up to the end of its log. Its unreplicated records may be lost with the leadership, so the first
+replies after a load wait until they are replicated.
 
 `complete_transaction` writes the marker that ends a producer's transaction in a partition, and then has the shard apply
 it; writes to the shard wait until then, so that memory sees the order of the log. Records of a transaction are written
@@ -76,7 +76,7 @@ from kafkapy.types import CompressionType, TopicPartition
 REMEMBERED_KEY: Final = 100
 """Characters of a group or transactional id whose partition is remembered; of longer ones it is computed each time."""
 RECORD_OVERHEAD: Final = 64
-"""More than a record takes in a batch beside its key and value."""
+"""Bytes that a record takes in a batch beside its key and value, at most."""
 BATCH_OVERHEAD: Final = 61
 APPENDS: Final = "appends"
 """Key of the one timeout for all appends: most end long before, and are not worth one each."""
@@ -85,15 +85,16 @@ T = TypeVar("T")
 
 
 class Shard(Applies, Protocol):
-    """The state of one partition's groups or transactions. Made by the runtime for a load, and used until it is
-    unloaded; every method is called on the control loop's thread.
+    """The state of one partition's groups or transactions.
+
+    Made by the runtime for a load, and used until it is unloaded; every method runs on the control loop's thread.
     """
 
     def on_loaded(self, now_ms: int) -> None:
-        """The log has been applied: arm timeouts."""
+        """Start timeouts after the log has been applied."""
 
     def on_unloaded(self) -> None:
-        """This broker coordinates the partition no more: fail what waits with NOT_COORDINATOR."""
+        """Fail the waiting requests with NOT_COORDINATOR: another broker coordinates the partition now."""
 
 
 S = TypeVar("S", bound=Shard)
@@ -101,7 +102,7 @@ Operation = Callable[[S, int], Result[T]]
 
 
 class ShardState(Enum):
-    """Where a shard is in its life."""
+    """The state of a shard."""
 
     LOADING = "Loading"
     ACTIVE = "Active"
@@ -110,14 +111,14 @@ class ShardState(Enum):
 
 @dataclass(slots=True)
 class LoadTimes:
-    """How long loading partitions took, in ms since the start of the broker. Read by the metrics' thread."""
+    """Durations of loads in ms since the broker's start, for metrics."""
 
     count: int = 0
     total_ms: int = 0
     max_ms: int = 0
 
     def add(self, took_ms: int) -> None:
-        """One more."""
+        """Add a duration."""
         self.count += 1
         self.total_ms += took_ms
         self.max_ms = max(self.max_ms, took_ms)
@@ -125,7 +126,7 @@ class LoadTimes:
 
 @dataclass(frozen=True, slots=True)
 class ShardContext(Generic[S]):
-    """What a shard gets when it is made."""
+    """The context that a shard is made with."""
 
     partition: int
     timer: ShardTimer[S]
@@ -134,7 +135,7 @@ class ShardContext(Generic[S]):
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """An operation that ran, on its way to being committed."""
+    """An operation that ran and whose records are not committed yet."""
 
     later: Later[Any]
     reply: Any
@@ -143,16 +144,16 @@ class _Pending:
     encoded: list[tuple[bytes, bytes | None]]
     producer: ProducerStamp | None = None
     encoded_bytes: int = 0
-    """What they take in a batch, at most."""
+    """Bytes of the records in a batch, at most."""
     end_offset: int = -1
     committed: bool = False
     limited: bool = False
-    """Whether it has a timeout."""
+    """Whether the operation has a timeout."""
 
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """A transaction marker, or a write that came after one. Kept by the shard until it may go."""
+    """A transaction marker, or a write behind one. The shard keeps it until its turn."""
 
     marker: bool
     go: Callable[[], None]
@@ -171,20 +172,21 @@ class _Hosted(Generic[S]):
         self.unwritten: deque[_Pending] = deque()
         self.uncommitted: deque[_Pending] = deque()
         self.appending = False
-        """Whether an append is on its way. Those in `uncommitted` without an end offset are in it, or wait for it."""
+        """An append is in progress. `uncommitted` entries without an end offset are part of it, or wait for it."""
         self.marking = False
         """Whether that append is a transaction marker."""
         self.turns: deque[_Turn] = deque()
-        """Markers that wait for an append to end, and the writes that came after them."""
+        """Markers that wait for an append to end, and the writes behind them."""
         self.max_batch_bytes = 0
-        """Of the log, when an operation was last run."""
+        """The log's largest batch in bytes, as of the last operation."""
         self.loaded_end = 0
-        """The end of the log when it was loaded. Not all of that need be committed yet, and what is not may be lost."""
+        """The log's end when it was loaded. Records below it may be uncommitted, and may be lost."""
 
 
 class CoordinatorRuntime(Generic[S]):
-    """Owns the shards of one internal topic. Made by KafkaServer; used by handlers and by the shards' timeouts, on the
-    control loop's thread.
+    """Owns the shards of one internal topic.
+
+    KafkaServer makes it; handlers and the shards' timeouts use it on the control loop's thread.
     """
 
     def __init__(
@@ -212,9 +214,9 @@ class CoordinatorRuntime(Generic[S]):
         self._compression = compression
         self._hosted: dict[int, _Hosted[S]] = {}
         self._unwritten: list[_Hosted[S]] = []
-        """Those that have something to write at the end of this turn."""
+        """Shards with records to write at the end of this turn."""
         self._appending: set[int] = set()
-        """Partitions with an append on its way, also one for a shard that is gone: a load waits for its end."""
+        """Partitions with an append in progress, also of an unloaded shard: a load waits for its end."""
         self.load_times = LoadTimes()
         self._stopped = False
         self._logger = logging.getLogger(f"kafka.coordinator.{name}")
@@ -227,18 +229,18 @@ class CoordinatorRuntime(Generic[S]):
         return partition_of(key, self._partition_count())
 
     def shards(self) -> dict[int, S]:
-        """The shards that are loaded, by partition. For metrics and tests; operations go through `read`."""
+        """The loaded shards by partition, for metrics and tests."""
         hosted = list(self._hosted.items())
         return {number: each.shard for number, each in hosted if each.state is ShardState.ACTIVE}
 
     def states(self) -> dict[int, ShardState]:
-        """Every partition led here, and how far its shard is. Any thread."""
+        """Every partition led here, and the state of its shard. Any thread."""
         return {number: each.state for number, each in list(self._hosted.items())}
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
     def on_leadership_change(self, partition: TopicPartition, leader_epoch: int, leads: bool) -> None:
-        """This broker leads a partition at an epoch, or does not any more. Partitions of other topics are ignored."""
+        """Load or unload the shard of a partition; other topics are ignored."""
         if partition.topic != self.topic or self._stopped:
             return
         hosted = self._hosted.get(partition.partition)
@@ -252,7 +254,7 @@ class CoordinatorRuntime(Generic[S]):
             self._load(partition, leader_epoch)
 
     def stop(self) -> None:
-        """Unload everything. What waits fails with NOT_COORDINATOR; what is unwritten is given to the writer first."""
+        """Write pending records, and unload all shards; waiting requests get NOT_COORDINATOR."""
         self._stopped = True
         for hosted in list(self._hosted.values()):
             self._flush(hosted)
@@ -303,7 +305,7 @@ class CoordinatorRuntime(Generic[S]):
             self.timer.cancel(pending)
             pending.later.fail(failure)
         while hosted.turns:
-            # They find out that the shard is gone.
+            # They find out that the shard is unloaded.
             hosted.turns.popleft().go()
         if hosted.state is ShardState.ACTIVE:
             hosted.shard.on_unloaded()
@@ -351,7 +353,7 @@ class CoordinatorRuntime(Generic[S]):
         return later
 
     def read(self, partition: int, operation: Callable[[S, int], T | Later[T]]) -> Later[T]:
-        """Run an operation that writes nothing, also while nothing can be written. See the module's docstring."""
+        """Run an operation that writes nothing; see the module's docstring."""
         try:
             hosted = self._active(partition)
             now = self.clock.time_ms()
@@ -365,7 +367,7 @@ class CoordinatorRuntime(Generic[S]):
     def complete_transaction(
         self, partition: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, committed: bool
     ) -> Later[None]:
-        """Write the marker that ends a producer's transaction in a partition, and apply it.
+        """Write the end marker of a producer's transaction, and apply it.
 
         Errors as for `write`, and those of the log (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED).
         """
@@ -455,7 +457,7 @@ class CoordinatorRuntime(Generic[S]):
         pending.encoded_bytes = size
 
     def _wait_for_committed(self, hosted: _Hosted[S], pending: _Pending) -> None:
-        """One that writes nothing is answered when all that it may have seen is committed."""
+        """Answer an operation without records once all that it may have seen is committed."""
         if hosted.unwritten:
             hosted.unwritten.append(pending)
         elif hosted.uncommitted or self._writer.high_watermark(hosted.partition) < hosted.loaded_end:
@@ -477,7 +479,7 @@ class CoordinatorRuntime(Generic[S]):
             try:
                 self._flush(hosted)
             except Exception:
-                # The others have nothing to do with it; who waits for this one gets an answer.
+                # Other shards are unaffected; the waiting requests of this one get an answer.
                 self._logger.exception("%s cannot be written to; it is loaded again", hosted.partition)
                 self._reload(hosted, errors.UnknownServerError())
 
@@ -507,7 +509,7 @@ class CoordinatorRuntime(Generic[S]):
         self._append(hosted, self._build(written, hosted.max_batch_bytes), ended)
 
     def _append(self, hosted: _Hosted[S], batches: bytes, then: Callable[[int | Exception], None]) -> None:
-        """Give the writer an append, the only one of this shard on its way. `then` is called in any case."""
+        """Give the writer the shard's only append in progress. `then` is called in any case."""
         number = hosted.partition.partition
 
         def done(outcome: int | Exception) -> None:
@@ -535,7 +537,7 @@ class CoordinatorRuntime(Generic[S]):
             self.timer.schedule(APPENDS, self._write_timeout_ms(), self._appends_too_late)
 
     def _go_on(self, hosted: _Hosted[S]) -> None:
-        """An append has ended: write what was waiting for that."""
+        """Write the records that waited for an append to end."""
         self._flush(hosted)
         while hosted.turns and not hosted.marking:
             if hosted.turns[0].marker and (hosted.appending or hosted.unwritten):
@@ -543,8 +545,8 @@ class CoordinatorRuntime(Generic[S]):
             hosted.turns.popleft().go()
 
     def _appends_too_late(self) -> None:
-        """Answer with an error what has waited too long for a disk; it is looked for four times a timeout. The records
-        may be written later.
+        """Fail operations that wait too long for a disk, checked four times per timeout; the records may be written
+        later.
         """
         timeout_ms = self._write_timeout_ms()
         now = self.clock.time_ms()
@@ -561,9 +563,7 @@ class CoordinatorRuntime(Generic[S]):
                     pending.later.fail(error)
 
     def _build(self, written: list[_Pending], limit: int) -> bytes:
-        """The operations' records as batches: each operation's in one, many operations in each, transactional ones
-        apart.
-        """
+        """The operations' records as batches: one for each operation, shared by many, transactional ones apart."""
         batches: list[bytes] = []
         builder: RecordBatchBuilder | None = None
         stamp: ProducerStamp | None = None
@@ -593,7 +593,7 @@ class CoordinatorRuntime(Generic[S]):
         )
 
     def _limit_wait(self, hosted: _Hosted[S], pending: _Pending) -> None:
-        """Answer with an error when the high watermark does not pass in time; the records stay."""
+        """Fail an operation when the high watermark does not pass in time; the records stay."""
         if pending.committed or pending.later.done:
             return
 
@@ -617,7 +617,7 @@ class CoordinatorRuntime(Generic[S]):
             return
         high_watermark = self._writer.high_watermark(hosted.partition)
         waiting = hosted.uncommitted
-        # What is finished here may run operations, which may put more into the queue: it is looked at anew each time.
+        # A finished operation may run others, which may put more into the queue: it is read again each time.
         while waiting and 0 <= waiting[0].end_offset <= high_watermark:
             self._finish(waiting.popleft())
 
@@ -648,8 +648,11 @@ def _hand_over(done: Later[Any], later: Later[Any]) -> None:
 
 
 def partition_of(key: str, partition_count: int) -> int:
-    """Which of a coordinator topic's partitions a key belongs to: the absolute value of Java's hash of the text, 0 for
-    the least number (org.apache.kafka.common.utils.Utils.abs)."""
+    """The partition of a coordinator topic that a key belongs to.
+
+    It is the absolute value of Java's hash of the text, 0 for the least number
+    (org.apache.kafka.common.utils.Utils.abs).
+    """
     # Clients choose the keys, and may send any number of them with 32,767 characters each: those are not remembered.
     return (_remembered if len(key) <= REMEMBERED_KEY else _partition_of)(key, partition_count)
 
@@ -683,7 +686,7 @@ _TRANSLATED: Final = {
 
 
 def translated(error: KafkaError) -> KafkaError:
-    """An error of the log as clients of a coordinator know it: retriable, and a reason to look for the coordinator."""
+    """The retriable error for a log's error; clients look it up again."""
     code = _TRANSLATED.get(error.code)
     return error if code is None else errors.error_for(code, error.message)
 

@@ -1,4 +1,7 @@
-"""The timeouts of one shard: writes that the runtime runs later, and again when they cannot be written then."""
+"""The timeouts of one shard: delayed writes, with retries.
+
+The runtime runs a write later, and again when it cannot be written then.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,9 @@ T = TypeVar("T")
 Operation = Callable[[S, int], Result[T]]
 
 RELOAD_PAUSE_MS: Final = 500
-"""Before a load that has failed, or a timeout that could not be written, is tried again."""
+"""Pause in ms before a failed load, or an unwritten timeout, is tried again."""
 LONGEST_RELOAD_PAUSE_MS: Final = 30_000
-"""Before a load that fails again and again, or a timeout that is too large, is tried once more: the pause doubles up
-to this."""
+"""Longest pause in ms between retries of a load or timeout; the pause doubles up to this."""
 
 
 HOPELESS: Final = (*TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -28,7 +30,10 @@ HOPELESS: Final = (*TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 class ShardTimer(Generic[S]):
-    """The timeouts of one shard. Made by the runtime, used by the shard, on the control loop's thread."""
+    """The timeouts of one shard.
+
+    The runtime makes it; the shard uses it, on the control loop's thread.
+    """
 
     def __init__(self, heap: TimerHeap, run: Callable[[Operation[S, Any]], Later[Any]], name: object) -> None:
         self._heap = heap
@@ -41,10 +46,10 @@ class ShardTimer(Generic[S]):
         return (self._name, key) in self._heap
 
     def schedule(self, key: Hashable, delay_ms: int, operation: Operation[S, Any]) -> None:
-        """Run a write operation after `delay_ms` ms instead of what was scheduled under the key before.
+        """Run a write operation after `delay_ms` ms.
 
-        It is tried again when it fails, less and less often when its records are too many for a batch or the error is
-        none of Kafka's; its reply is dropped.
+        It replaces the operation scheduled under the key before. A failed write is tried again, less and less often
+        when its records are too many for a batch or the error is none of Kafka's; its reply is dropped.
         """
         self._arm(key, delay_ms, operation, RELOAD_PAUSE_MS)
 
@@ -56,13 +61,13 @@ class ShardTimer(Generic[S]):
         self._heap.schedule(full, delay_ms, lambda: self._due(key, operation, pause_ms))
 
     def cancel(self, key: Hashable) -> None:
-        """Forget the key."""
+        """Cancel the timeout of a key."""
         full = (self._name, key)
         self._keys.discard(full)
         self._heap.cancel(full)
 
     def close(self) -> None:
-        """Forget everything, for good."""
+        """Cancel all timeouts, for good."""
         self._closed = True
         for key in self._keys:
             self._heap.cancel(key)
@@ -72,7 +77,7 @@ class ShardTimer(Generic[S]):
         self._keys.discard((self._name, key))
 
         def ended(later: Later[Any]) -> None:
-            # Something else may have been scheduled under the key since: that one counts.
+            # A later schedule of the same key takes precedence.
             if later.error is None or self._closed or key in self:
                 return
             hopeless = isinstance(later.error, KafkaError) and later.error.code in HOPELESS

@@ -1,9 +1,9 @@
-"""Timeouts of a coordinator: one heap and one alarm, however many members wait in it.
+"""Timeouts of a coordinator: one heap and one alarm for all.
 
 A timeout has a key. Scheduling a key again moves its deadline; a member's heartbeat does that every few seconds, so it
-must cost next to nothing: a later deadline is only noted, and the entry in the heap is put back when it comes up too
-early. A cancelled key leaves its entry in the heap until then, or until stale entries outnumber the live ones.
-Source of the behaviour: CoordinatorTimer; the structure replaces Kafka's hierarchical timing wheel.
+must be cheap: a later deadline is only noted, and the entry in the heap is put back when it comes up too early. A
+cancelled key leaves its entry in the heap until then, or until stale entries outnumber the live ones. Source of the
+behaviour: CoordinatorTimer; the structure replaces Kafka's hierarchical timing wheel.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ logger = logging.getLogger("kafka.coordinator.Timer")
 
 
 class TimerHeap:
-    """Owns every timeout of one coordinator runtime, and the one alarm on the clock. Used on the clock's thread."""
+    """Owns every timeout of one coordinator runtime, and the clock's alarm.
+
+    Used on the clock's thread.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._live: dict[Hashable, tuple[int, Callable[[], None]]] = {}
         self._heap: list[tuple[int, int, Hashable]] = []
         self._queued: dict[Hashable, int] = {}
-        """The earliest deadline under which a key stands in the heap."""
+        """The earliest deadline of a key in the heap."""
         self._sequence = 0
         self._alarm: TimerHandle | None = None
         self._alarm_ms = 0
@@ -37,7 +40,10 @@ class TimerHeap:
         return key in self._live
 
     def schedule(self, key: Hashable, delay_ms: int, callback: Callable[[], None]) -> None:
-        """Have `callback` called once after `delay_ms` ms, instead of what was scheduled under the key before."""
+        """Call `callback` once after `delay_ms` ms.
+
+        It replaces the callback scheduled under the key before.
+        """
         deadline = self._clock.monotonic_ms() + max(delay_ms, 0)
         self._live[key] = (deadline, callback)
         queued = self._queued.get(key)
@@ -46,17 +52,17 @@ class TimerHeap:
             self._arm()
 
     def cancel(self, key: Hashable) -> None:
-        """Forget what is scheduled under the key, if anything is."""
+        """Cancel the timeout of a key, if there is one."""
         if self._live.pop(key, None) is not None and len(self._heap) > 64 and len(self._heap) > 4 * len(self._live):
             self._rebuild()
 
     def deadline_ms(self, key: Hashable) -> int | None:
-        """When the key is due, on the clock's monotonic time."""
+        """The deadline of a key, on the clock's monotonic time."""
         found = self._live.get(key)
         return None if found is None else found[0]
 
     def close(self) -> None:
-        """Forget everything."""
+        """Cancel all timeouts."""
         self._live.clear()
         self._queued.clear()
         self._heap.clear()
@@ -104,6 +110,6 @@ class TimerHeap:
             try:
                 live[1]()
             except Exception:
-                # One member's timeout must not keep those of all others from being looked at.
+                # One member's timeout must not block those of all others.
                 logger.exception("Timeout %s could not be handled", key)
         self._arm()

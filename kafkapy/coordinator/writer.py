@@ -1,7 +1,7 @@
-"""Where a coordinator's records go to and come from: the log of one partition of an internal topic.
+"""A coordinator's access to the log of one partition.
 
-`PartitionWriter` is all that coordinators know of a log; `PartitionLogWriter` is the real one, and
-kafkapy.testing.coordinator.MemoryWriter one that lives in memory.
+Coordinators know only `PartitionWriter` of a log; `PartitionLogWriter` is the real one, and
+kafkapy.testing.coordinator.MemoryWriter keeps its log in memory.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ DEFAULT_LOAD_BYTES: Final = 5 * 1024 * 1024
 
 CommittedListener = Callable[[TopicPartition], None]
 Appended = Callable[["int | Exception"], None]
-"""Called with the offset after the last record, or with why there is none."""
+"""Called with the offset after the last record, or with the error."""
 
 
 class LoadedBatch(NamedTuple):
-    """One batch as it is read back: keys and values, or the marker that ends a producer's transaction."""
+    """One batch: keys and values, or a transaction's end marker."""
 
     records: list[tuple[bytes, bytes | None]]
     producer_id: int = -1
     producer_epoch: int = -1
     is_transactional: bool = False
     committed: bool | None = None
-    """Of a marker: whether the transaction was committed. None for a batch of records."""
+    """Whether the transaction of a marker was committed; None for a batch of records."""
 
 
 class LoadedChunk(NamedTuple):
-    """Some batches in their order, and where to read on."""
+    """Some batches in their order, and the offset of the next read."""
 
     batches: list[LoadedBatch]
     next_offset: int
@@ -49,7 +49,10 @@ class LoadedChunk(NamedTuple):
 
 
 class PartitionWriter(Protocol):
-    """The log behind a coordinator. Called on the coordinator's thread, `read` on any."""
+    """The log behind a coordinator.
+
+    Called on the coordinator's thread, `read` on any.
+    """
 
     def ensure_writable(self, partition: TopicPartition) -> int:
         """The size in bytes of the largest batch that the partition takes.
@@ -58,55 +61,64 @@ class PartitionWriter(Protocol):
         """
 
     def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int, done: Appended) -> None:
-        """Append whole batches, and call `done` on the coordinator's thread, perhaps before this returns: with the
-        offset after the last one, or with what ensure_writable raises, MESSAGE_TOO_LARGE, FENCED_LEADER_EPOCH. The
-        batches are committed when `high_watermark` reaches that offset.
+        """Append whole batches, and call `done` on the coordinator's thread.
 
-        The disk may take its time, so appends to a partition are given one at a time, where their order counts.
+        `done` may run before this returns. It gets the offset after the last record, or an error of ensure_writable,
+        MESSAGE_TOO_LARGE, or FENCED_LEADER_EPOCH. The batches are committed when `high_watermark` reaches that offset.
+
+        The disk may be slow, so the caller waits for each append to a partition where their order counts.
         """
 
     def together(self, work: Callable[[], None]) -> None:
-        """Call `work`, and do the appends that it gives together, at its end. On a quick disk they have ended then."""
+        """Call `work`, then run the appends that it requested together.
+
+        On a quick disk they have ended when this returns.
+        """
 
     def high_watermark(self, partition: TopicPartition) -> int:
-        """The offset below which everything is committed; -1 for a partition that is not hosted."""
+        """The offset below which all records are committed.
+
+        -1 for a partition that is not hosted.
+        """
 
     def end_offset(self, partition: TopicPartition) -> int:
-        """The offset after the last record, committed or not; -1 for a partition that is not hosted.
+        """The offset after the last record, committed or not.
 
-        on_committed's listeners are called for it as for an append.
+        -1 for a partition that is not hosted. on_committed's listeners are called for it as for an append.
         """
 
     def read(self, partition: TopicPartition, offset: int) -> LoadedChunk:
-        """Batches from an offset (-1: the log's start) on, up to the log's end. May block.
+        """Batches from an offset to the end of the log. May block.
 
-        NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        Offset -1: the log's start. NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
 
     def sync(self, partition: TopicPartition) -> None:
-        """Make what was appended so far survive a power failure. May block; any thread.
+        """Make appended records survive a power failure. May block; any thread.
 
         NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
         """
 
     def on_committed(self, listener: CommittedListener) -> None:
-        """Call the listener whenever the high watermark of a partition may have reached an end that `append` gave
-        and that `high_watermark` did not cover yet.
+        """Call the listener when an append may have become committed.
+
+        The high watermark may have reached an end that `append` gave and that `high_watermark` did not cover yet.
         """
 
 
 class HostsPartitions(Protocol):
-    """What PartitionLogWriter needs of the ReplicaManager."""
+    """The ReplicaManager as PartitionLogWriter needs it."""
 
     def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
         """The log of a hosted partition; None when it is not hosted or offline."""
 
 
 class PartitionLogWriter:
-    """Writes to the logs that this broker leads, with acks=all. Owned by KafkaServer, shared by all coordinators.
+    """Writes to the logs that this broker leads, with acks=all.
 
-    `high_watermark_moved` is for the data plane's HIGH_WATERMARK events. They are asked for only while something waits:
-    with one replica in sync, an append moves the high watermark itself.
+    Owned by KafkaServer, shared by all coordinators. `high_watermark_moved` is for the data plane's HIGH_WATERMARK
+    events. They are requested only while an append waits: with one replica in sync, an append moves the high watermark
+    itself.
     """
 
     def __init__(
@@ -115,7 +127,10 @@ class PartitionLogWriter:
         load_bytes: int = DEFAULT_LOAD_BYTES,
         appender: LogAppender | None = None,
     ) -> None:
-        """`appender` does the appends, on threads of the log's directory; without one they are done at once."""
+        """Create the writer.
+
+        `appender` runs the appends on threads of the log's directory; without one they run at once.
+        """
         self._replicas = replicas
         self._load_bytes = load_bytes
         self._appender = appender
@@ -158,7 +173,10 @@ class PartitionLogWriter:
             ended(last_offset + 1)
 
     def close(self) -> None:
-        """No append is on its way any more: let go of the appender, and with it of the event queue."""
+        """Release the appender, and with it the event queue.
+
+        No append may be in progress.
+        """
         self._appender = None
 
     def together(self, work: Callable[[], None]) -> None:
@@ -173,7 +191,7 @@ class PartitionLogWriter:
             self._report(appender.settle())
 
     def appended(self, _handle: int, _argument: int, _text: bytes = b"") -> None:
-        """An event of the data plane: appends have ended."""
+        """Handle the data plane's event that appends have ended."""
         appender = self._appender
         if appender is not None:
             self.together(lambda: self._report(appender.take()))
@@ -203,7 +221,7 @@ class PartitionLogWriter:
         return end
 
     def read(self, partition: TopicPartition, offset: int) -> LoadedChunk:
-        """See PartitionWriter. Worker threads."""
+        """See PartitionWriter. Runs on worker threads."""
         log = self._log(partition)
         start = max(offset, log.log_start_offset)
         end = log.log_end_offset
@@ -241,7 +259,7 @@ class PartitionLogWriter:
         self._listeners.append(listener)
 
     def high_watermark_moved(self, log_id: int, high_watermark: int, _text: bytes = b"") -> None:
-        """An event of the data plane: the high watermark of a log is now there."""
+        """Handle the data plane's event that a log's high watermark has moved."""
         partition = self._waiting.get(log_id)
         if partition is None:
             return

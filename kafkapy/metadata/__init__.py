@@ -1,1 +1,1 @@
-"""Cluster metadata: where it is kept, how it is encoded, and the copy every broker answers from."""
+"""Cluster metadata: the store, its encoding, and each broker's cached copy."""

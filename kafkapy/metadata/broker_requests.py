@@ -1,7 +1,7 @@
-"""What the controller tells brokers: LeaderAndIsr, UpdateMetadata and StopReplica, as values.
+"""The controller's requests to brokers: LeaderAndIsr, UpdateMetadata and StopReplica.
 
-The controller makes them, a BrokerChannel carries them, the ReplicaManager of a broker obeys. In the broker's own
-process they are handed over as they are; for another broker they become the requests of the same names.
+The controller makes them, a BrokerChannel carries them, the ReplicaManager of a broker obeys. Within the broker's own
+process they are passed as values; for another broker they become the requests of the same names.
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
 from kafkapy.types import TopicPartition
 
 LEADER_DURING_DELETE = -2
-"""As the leader in UpdateMetadata: the topic is being deleted (org.apache.kafka.common.requests.LeaderAndIsr)."""
+"""The leader in UpdateMetadata while the topic is being deleted.
+
+Source: org.apache.kafka.common.requests.LeaderAndIsr.
+"""
 EPOCH_DURING_DELETE = -2
-"""As the leader epoch in StopReplica: no check, the topic is being deleted."""
+"""The leader epoch in StopReplica while the topic is being deleted: no check."""
 
 
 class LeaderAndIsrPartition(NamedTuple):
-    """One partition a broker is to lead or follow."""
+    """One partition that a broker leads or follows."""
 
     state: PartitionState
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     is_new: bool = False
-    """The replica is new on this broker, so a log may be created even while a log directory is offline."""
+    """The replica is new here: its log may be created while a directory is offline."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """Lead or follow these partitions."""
+    """The partitions that a broker leads or follows from now on."""
 
     controller_id: int
     controller_epoch: int
@@ -43,11 +46,14 @@ class LeaderAndIsr:
     partitions: Mapping[TopicPartition, LeaderAndIsrPartition]
     live_leaders: Mapping[int, BrokerRegistration] = field(default_factory=dict)
     full: bool = False
-    """These are all partitions of the broker: the first request after the controller or the broker has started."""
+    """The list holds all partitions of the broker.
+
+    It is the first request after the controller or the broker has started.
+    """
 
 
 class UpdateMetadataPartition(NamedTuple):
-    """One partition as clients are to see it."""
+    """One partition as clients see it."""
 
     state: PartitionState
     replicas: tuple[int, ...]
@@ -66,14 +72,17 @@ class UpdateMetadata(NamedTuple):
 
 
 class StopReplicaPartition(NamedTuple):
-    """One partition a broker is to stop hosting. With `delete` its log goes too."""
+    """One partition that a broker stops hosting.
+
+    With `delete` the broker deletes its log.
+    """
 
     leader_epoch: int
     delete: bool
 
 
 class StopReplica(NamedTuple):
-    """Stop hosting these partitions."""
+    """The partitions that a broker stops hosting."""
 
     controller_id: int
     controller_epoch: int
@@ -86,7 +95,7 @@ BrokerRequest = LeaderAndIsr | UpdateMetadata | StopReplica
 
 @dataclass(frozen=True, slots=True)
 class BrokerResponse:
-    """A broker's answer: an error for the whole request, or one for each partition that failed."""
+    """A broker's answer: an error for the whole request, or for each failed partition."""
 
     error: ErrorCode = ErrorCode.NONE
     partition_errors: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)

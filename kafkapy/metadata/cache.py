@@ -1,8 +1,8 @@
-"""The MetadataCache: what this broker tells clients about brokers, topics and partitions.
+"""The MetadataCache: this broker's answers about brokers, topics and partitions.
 
-It is filled by the controller's UpdateMetadata only. Readers take `cache.snapshot` once and use it for a whole answer;
-an update builds a new snapshot and puts it in place with one assignment, so a reader never sees half of an update.
-Source: kafka.server.metadata.ZkMetadataCache.
+Only the controller's UpdateMetadata fills it. Readers take `cache.snapshot` once and use it for a whole answer; an
+update builds a new snapshot and publishes it with one assignment, so a reader never sees half of an update. Source:
+kafka.server.metadata.ZkMetadataCache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ NO_CONTROLLER: Final = -1
 
 
 class PartitionMetadata(NamedTuple):
-    """One partition as clients see it. Immutable. `leader` is -1 when there is none."""
+    """One partition as clients see it. Immutable.
+
+    `leader` is -1 when the partition has none.
+    """
 
     partition: int
     leader: int
@@ -31,38 +34,43 @@ class PartitionMetadata(NamedTuple):
     isr: tuple[int, ...]
     offline_replicas: tuple[int, ...] = ()
     partition_epoch: int = 0
-    """Version of the state in the store."""
+    """The version of the partition's state in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """One topic. Immutable but for `memo`; replaced as a whole when anything of it changes."""
+    """One topic. Immutable except for `memo`; a change replaces the whole topic."""
 
     name: str
     topic_id: UUID
     partitions: Mapping[int, PartitionMetadata]
-    """By number, in order. A new topic may show some of its partitions only, for a moment."""
+    """Partition number to partition, in order.
+
+    A new topic may show only some of its partitions for a moment.
+    """
     is_internal: bool = False
     memo: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
-    """Parts of answers that handlers have computed from this topic. Keys must hold everything else that went in,
-    such as `MetadataSnapshot.brokers_version`."""
+    """Parts of answers that handlers have computed from this topic.
+
+    Keys must hold all other inputs, such as `MetadataSnapshot.brokers_version`.
+    """
 
     @property
     def partition_count(self) -> int:
-        """Number of partitions known."""
+        """The number of partitions that the cache knows."""
         return len(self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataSnapshot:
-    """Everything at one moment. Immutable; may be read on any thread."""
+    """The cluster's metadata at one moment. Immutable; any thread may read it."""
 
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = 0
     brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
     """Live brokers by id."""
     brokers_version: int = 0
-    """Grows when `brokers` changes."""
+    """A number that grows when `brokers` changes."""
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
     topic_names: Mapping[UUID, str] = field(default_factory=dict)
 
@@ -81,7 +89,10 @@ class MetadataSnapshot:
         return None if found is None else found.partitions.get(partition)
 
     def nodes(self, listener_name: str) -> list[Node]:
-        """Live brokers with their address on a listener, by id. A broker without that listener is left out."""
+        """Live brokers with their address on a listener, in order of id.
+
+        A broker without that listener is left out.
+        """
         found = []
         for broker_id in sorted(self.brokers):
             node = self.node(broker_id, listener_name)
@@ -90,7 +101,10 @@ class MetadataSnapshot:
         return found
 
     def node(self, broker_id: int, listener_name: str) -> Node | None:
-        """A live broker's address on a listener; None when it is not alive or has no such listener."""
+        """A live broker's address on a listener.
+
+        None when the broker is not alive or has no such listener.
+        """
         broker = self.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(listener_name)
         if broker is None or endpoint is None:
@@ -98,7 +112,10 @@ class MetadataSnapshot:
         return Node(broker_id, endpoint.host, endpoint.port, broker.rack)
 
     def offline_replicas(self, partition: PartitionMetadata, listener_name: str | None = None) -> list[int]:
-        """Replicas that cannot be reached: on a failed log directory, on a dead broker, or without the listener."""
+        """Replicas that clients cannot reach.
+
+        They are on a failed log directory, on a dead broker, or on a broker without the listener.
+        """
         return [
             replica
             for replica in partition.replicas
@@ -109,7 +126,10 @@ class MetadataSnapshot:
 
 
 class MetadataCache:
-    """The current snapshot, and its way to change. Updated on the control loop, read on any thread."""
+    """Owns the current snapshot.
+
+    The control loop updates it; any thread reads it.
+    """
 
     def __init__(self, cluster_id: str | None = None) -> None:
         self.snapshot = MetadataSnapshot()
@@ -120,7 +140,7 @@ class MetadataCache:
 
     @property
     def controller_id(self) -> int:
-        """The controlling broker, -1 when it is not known."""
+        """The id of the controller, -1 when it is not known."""
         return self.snapshot.controller_id
 
     def topics(self) -> Mapping[str, TopicMetadata]:
@@ -154,19 +174,22 @@ class MetadataCache:
         return None if broker is None else broker.endpoint(listener_name)
 
     def contains(self, topic: str | TopicPartition) -> bool:
-        """Whether the topic, or the partition, is known."""
+        """Whether the topic or the partition is known."""
         if isinstance(topic, TopicPartition):
             return self.partition(topic.topic, topic.partition) is not None
         return topic in self.snapshot.topics
 
     async def wait_for_change(self) -> None:
-        """Return after the next update. For answers that wait until a topic appears."""
+        """Return after the next update, for answers that wait for a topic."""
         await self._changed.wait()
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def update(self, request: UpdateMetadata) -> list[TopicPartition]:
-        """Apply an UpdateMetadata; a partition whose leader is LEADER_DURING_DELETE goes. Those deleted."""
+        """Apply an UpdateMetadata and return the partitions it deleted.
+
+        A partition whose leader is LEADER_DURING_DELETE is removed.
+        """
         old = self.snapshot
         deleted: list[TopicPartition] = []
         changed: dict[str, dict[int, PartitionMetadata]] = {}
@@ -174,7 +197,7 @@ class MetadataCache:
             partitions = changed.get(topic)
             if partitions is None:
                 known = old.topics.get(topic)
-                # A topic that was deleted and made again since: nothing of the old one may show through.
+                # The topic was deleted and created again: nothing of the old one may show through.
                 same = known is not None and known.topic_id == request.topic_ids.get(topic, known.topic_id)
                 partitions = changed[topic] = dict(known.partitions) if known is not None and same else {}
             if each.state.leader == LEADER_DURING_DELETE:

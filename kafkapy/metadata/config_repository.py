@@ -1,7 +1,7 @@
-"""The settings of topics, brokers, clients and users, as kept in the metadata store.
+"""The settings of topics, brokers, clients and users in the metadata store.
 
-A change is two writes in one transaction: the entity's node, and a sequential node under /config/changes that tells all
-brokers which entity it was. Every broker keeps a copy of what it has read and calls its listeners after a change.
+A change is two writes in one transaction: the entity's node, and a sequential node under /config/changes that names the
+entity to all brokers. Every broker keeps a copy of the settings it has read and calls its listeners after a change.
 Source: kafka.server.DynamicConfigManager and kafka.server.ZkConfigRepository.
 """
 
@@ -47,25 +47,28 @@ from kafkapy.metadata.znodes import (
 logger = logging.getLogger("kafka.server.DynamicConfigManager")
 
 CHANGE_EXPIRATION_MS: Final = 15 * 60 * 1000
-"""Announcements older than this are removed; every live broker has seen them long ago."""
+"""Age in ms after which an announcement is removed; every live broker has read it long ago."""
 PURGED_AT_ONCE: Final = 100
-"""Announcements that are looked at after a change, the oldest first."""
+"""Announcements that are checked after a change, the oldest first."""
 MOST_ATTEMPTS: Final = 20
-"""Of a change whose entity others keep writing meanwhile."""
+"""Most attempts to write a change whose entity other writers keep changing."""
 RETRY_S: Final = 1.0
-"""After a change could not be read."""
+"""Pause in seconds after a change could not be read."""
 
 ConfigEdit = Callable[[dict[str, str]], Mapping[str, str]]
-"""Makes an entity's new settings of those it has. It may raise; nothing is written then. It may be called again."""
+"""Makes an entity's new settings from its present ones.
+
+An error that it raises prevents the write. It may be called again.
+"""
 ConfigListener = Callable[[str, Mapping[str, str]], Awaitable[None]]
 """Called with the entity's name and all its settings after a change."""
 
 
 class ConfigRepository:
-    """A copy of the settings in the store. Owned by the broker; used on the control loop.
+    """A copy of the settings in the store.
 
-    Topics are read when somebody asks for them (`load_topics`), because only the topics hosted here matter; the copy of
-    a topic is then kept up to date. Other kinds of entities are read at the start.
+    Owned by the broker; used on the control loop. Topics are read on demand (`load_topics`), because only the topics
+    hosted here matter; the copy of a topic is then kept up to date. Other entity types are read at the start.
     """
 
     def __init__(self, store: MetadataStore) -> None:
@@ -76,17 +79,17 @@ class ConfigRepository:
         self._watch: Watch | None = None
         self._processing = asyncio.Lock()
         self._orders: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        """Changes of an entity take turns: each begins with the settings that the one before it has written."""
+        """A lock per entity: each change begins with the settings that the one before has written."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.topics_read: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
         """Called with the settings of topics that were just read."""
 
     async def start(self, entity_types: Iterable[str] = (CONFIG_BROKERS, CONFIG_GROUPS)) -> None:
-        """Read the settings of these kinds of entities and begin to follow changes."""
+        """Read the settings of these entity types, and begin to follow changes."""
         await self._store.ensure_path(CONFIG_CHANGES)
         self._watch = await self._store.watch_children(CONFIG_CHANGES, self._on_change)
         names = await self._store.children(CONFIG_CHANGES)
-        # Changes from before the start are in what is read next.
+        # The reads that follow include all changes from before the start.
         self._last_change = max(map(sequence_number, names), default=-1)
         for entity_type in entity_types:
             try:
@@ -96,7 +99,7 @@ class ConfigRepository:
             await self._load(entity_type, entities)
 
     async def stop(self) -> None:
-        """Follow no more changes."""
+        """Stop following changes."""
         if self._watch is not None:
             self._watch.cancel()
         for task in list(self._tasks):
@@ -104,13 +107,13 @@ class ConfigRepository:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def listen(self, entity_type: str, listener: ConfigListener) -> None:
-        """Call `listener` after each change of an entity of that kind."""
+        """Call `listener` after each change of an entity of that type."""
         self._listeners.setdefault(entity_type, []).append(listener)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def topic(self, topic: str) -> Mapping[str, str]:
-        """The topic's own settings, as last read; none for a topic that was not loaded."""
+        """The topic's own settings, as last read; empty for an unloaded topic."""
         return self._config.get((CONFIG_TOPICS, topic), {})
 
     def broker(self, broker_id: int) -> Mapping[str, str]:
@@ -126,12 +129,12 @@ class ConfigRepository:
         return self._config.get((entity_type, name), {})
 
     async def fetch(self, entity_type: str, name: str) -> dict[str, str]:
-        """The settings of an entity straight from the store."""
+        """The settings of an entity, read from the store."""
         found = (await self._store.get_many([config_path(entity_type, name)]))[0]
         return {} if found is None else decode_config(found[0])
 
     async def load_topics(self, topics: Iterable[str]) -> None:
-        """Read the settings of topics that are not in the copy yet."""
+        """Read the settings of topics that the copy does not have yet."""
         await self._load(CONFIG_TOPICS, [topic for topic in topics if (CONFIG_TOPICS, topic) not in self._config])
 
     async def reload_topics(self, topics: Iterable[str]) -> None:
@@ -151,17 +154,17 @@ class ConfigRepository:
             self.topics_read({name: self._config[entity_type, name] for name in names})
 
     def entities(self, entity_type: str) -> dict[str, Mapping[str, str]]:
-        """The settings of all entities of a kind that is read at the start, by name."""
+        """Entity name to settings, for an entity type read at the start."""
         return {name: config for (kind, name), config in self._config.items() if kind == entity_type}
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     async def change(self, entity_type: str, name: str, edit: ConfigEdit) -> None:
-        """Replace the settings of an entity by what `edit` makes of them, and tell all brokers.
+        """Replace an entity's settings with the result of `edit`, and tell all brokers.
 
-        Changes of an entity are made one after the other. Returns when this broker's listeners have run.
+        Changes of an entity run one after the other. Returns when this broker's listeners have run.
 
-        Raises what `edit` does; StoreUnavailableError, also when the change was written but could not be read.
+        Raises the errors of `edit`; StoreUnavailableError, also when the change was written but could not be read.
         """
         path = config_path(entity_type, name)
         announcement = Create(CONFIG_CHANGE_PREFIX, encode_config_change(f"{entity_type}/{name}"), sequential=True)
@@ -185,7 +188,7 @@ class ConfigRepository:
             raise
 
     async def write_operation(self, entity_type: str, name: str, config: Mapping[str, str]) -> Operation:
-        """The operation that writes the settings of an entity, whether its node is there or not."""
+        """The operation that writes an entity's settings, with or without its node."""
         path = config_path(entity_type, name)
         exists = await self._store.exists(path) is not None
         return SetData(path, encode_config(config)) if exists else Create(path, encode_config(config))
@@ -212,7 +215,7 @@ class ConfigRepository:
                 return
 
     async def process_changes(self) -> None:
-        """Apply the changes that were announced since the last call, then remove announcements that are old.
+        """Apply the announced changes, then remove old announcements.
 
         StoreUnavailableError: the next call begins with the same changes.
         """
@@ -250,7 +253,10 @@ class ConfigRepository:
                 logger.exception("Error while applying the configuration of %s %s", entity_type, name)
 
     async def _purge(self, names: list[str]) -> None:
-        """Remove the oldest announcements: all where no other broker reads them, else those that are old."""
+        """Remove the oldest announcements.
+
+        All of them where no other broker reads them, else those that are too old.
+        """
         paths = [f"{CONFIG_CHANGES}/{name}" for name in names[:PURGED_AT_ONCE]]
         if self._store.is_shared:
             now_ms = int(time.time() * 1000)

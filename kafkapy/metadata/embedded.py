@@ -1,4 +1,6 @@
-"""The metadata store of a broker that stands alone: one SQLite file in its data directory.
+"""The metadata store of a single broker: one SQLite file.
+
+The file is in the broker's data directory.
 
 Schema (user_version 1):
 
@@ -52,7 +54,7 @@ FILE_NAME: Final = "kafkapy-metadata.db"
 APPLICATION_ID: Final = 0x6B706D31  # "kpm1"
 SCHEMA_VERSION: Final = 1
 PATHS_AT_ONCE: Final = 250
-"""Nodes read by one statement; SQLite's limit of variables has been 999 for long."""
+"""Nodes that one statement reads; SQLite's limit of variables was 999 for many versions."""
 _SCHEMA = """
 CREATE TABLE znode (
     path TEXT PRIMARY KEY, parent TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,
@@ -66,10 +68,10 @@ INSERT INTO counter VALUES ('transaction', 0), ('session', 0), ('root_sequence',
 
 
 class EmbeddedStore(MetadataStore):
-    """MetadataStore over one SQLite file. Used on the control loop; the file is touched by one thread of its own.
+    """MetadataStore over one SQLite file.
 
-    Owns the connection and that thread. Reads and writes run there one after the other, so the loop never waits for a
-    disk and the order of writes is the order of the calls.
+    Used on the control loop. It owns the connection and one thread that touches the file. Reads and writes run on that
+    thread one after the other, so the loop never waits for a disk and the order of writes is the order of the calls.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -83,7 +85,7 @@ class EmbeddedStore(MetadataStore):
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the file, making it when it is missing, and begin a session."""
+        """Open or create the file, and begin a session."""
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(1, "metadata-store")
         try:
@@ -94,7 +96,10 @@ class EmbeddedStore(MetadataStore):
             raise
 
     async def close(self) -> None:
-        """Remove the session's ephemeral nodes and close the file. Calling it again does nothing."""
+        """Remove the session's ephemeral nodes and close the file.
+
+        A second call does nothing.
+        """
         executor, self._executor = self._executor, None
         if executor is None or self._loop is None:
             return
@@ -106,11 +111,11 @@ class EmbeddedStore(MetadataStore):
 
     @property
     def session_id(self) -> int:
-        """Grows by one each time the file is opened."""
+        """The number of the session, which grows by one with each start."""
         return self._session
 
     async def last_transaction(self) -> int:
-        """The number in the file: it goes on growing when the file is opened again."""
+        """The transaction number in the file; it keeps growing across restarts."""
         return await self._run(self._last_transaction)
 
     def _last_transaction(self) -> int:
@@ -208,7 +213,7 @@ class EmbeddedStore(MetadataStore):
     # --- reads --------------------------------------------------------------------------------------------------------
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """Values and stats in the order asked, None where there is no node."""
+        """Values and stats in the order asked; None for a missing node."""
         for path in paths:
             check_path(path)
         return await self._run(self._get_many, list(paths))
@@ -231,7 +236,7 @@ class EmbeddedStore(MetadataStore):
         return [found.get(path) for path in paths]
 
     async def children(self, path: str) -> list[str]:
-        """The names of the children, sorted. NoNodeError. "/" lists the top."""
+        """The names of the children, sorted; "/" lists the top. NoNodeError."""
         if path != "/":
             check_path(path)
         return await self._run(self._children, path)

@@ -1,4 +1,4 @@
-"""The metadata store of a broker that keeps nothing: the tree of nodes is a dictionary."""
+"""The metadata store of a broker that persists nothing: a dictionary of nodes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ from kafkapy.metadata.watches import Watches
 __all__ = ["MemoryStore"]
 
 SESSION = 1
-"""The only session of a store whose nodes, ephemeral or not, live as long as it is open."""
+"""The only session; its nodes, ephemeral or not, live as long as the store is open."""
 
 Undo = Callable[[], object]
 
 
 class MemoryStore(MetadataStore):
-    """MetadataStore over dictionaries. Used on the control loop; nothing in it waits."""
+    """MetadataStore over dictionaries.
+
+    Used on the control loop; no method waits.
+    """
 
     def __init__(self) -> None:
         self._nodes: dict[str, tuple[bytes, Stat]] = {}
@@ -53,11 +56,11 @@ class MemoryStore(MetadataStore):
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin, empty."""
+        """Begin with an empty tree."""
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
-        """Forget everything. Calling it again does nothing."""
+        """Drop all nodes. A second call does nothing."""
         self._loop = None
         self._watches.clear()
         self._nodes.clear()
@@ -66,11 +69,11 @@ class MemoryStore(MetadataStore):
 
     @property
     def session_id(self) -> int:
-        """Always the same."""
+        """The session id, which is constant."""
         return SESSION
 
     async def last_transaction(self) -> int:
-        """How many commits there were."""
+        """The number of commits so far."""
         return self._transaction
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
@@ -81,14 +84,14 @@ class MemoryStore(MetadataStore):
     # --- reads --------------------------------------------------------------------------------------------------------
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """Values and stats in the order asked, None where there is no node."""
+        """Values and stats in the order asked; None for a missing node."""
         self._running_loop()
         for path in paths:
             check_path(path)
         return [self._nodes.get(path) for path in paths]
 
     async def children(self, path: str) -> list[str]:
-        """The names of the children, sorted. NoNodeError. "/" lists the top."""
+        """The names of the children, sorted; "/" lists the top. NoNodeError."""
         self._running_loop()
         if path != "/":
             check_path(path)
@@ -116,7 +119,7 @@ class MemoryStore(MetadataStore):
                 step()
             raise
         if events:
-            # As from every other store: not inside of the caller's write, but before it goes on.
+            # As in every other store: events are delivered after the write, and before the writer goes on.
             loop.call_soon(self._watches.tell, events)
             await asyncio.sleep(0)
         return results

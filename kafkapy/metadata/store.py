@@ -1,6 +1,7 @@
-"""The interface to where cluster metadata is kept: a tree of small nodes, with ZooKeeper's guarantees.
+"""The interface of the metadata store: a tree of nodes with ZooKeeper's guarantees.
 
-A node ("znode") has a value of bytes, a version that counts its changes, and children. What the controller builds on:
+A node ("znode") has a value of bytes, a version that counts its changes, and children. The controller builds on these
+guarantees:
 
 - every write is atomic and durable when its coroutine returns, and writes take effect in the order they are awaited;
 - `set` and `delete` may name the version they expect, so two writers cannot overwrite each other unseen;
@@ -45,11 +46,14 @@ __all__ = [
 ]
 
 ANY_VERSION: Final = -1
-"""As an expected version: whatever the node's version is."""
+"""An expected version that matches every version."""
 
 
 class MetadataStoreError(Exception):
-    """Base of the store's errors; `path` is the node, or the file for the errors about the store itself."""
+    """Base of the store's errors.
+
+    `path` is the node, or the file for the errors about the store itself.
+    """
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(message)
@@ -57,21 +61,21 @@ class MetadataStoreError(Exception):
 
 
 class NoNodeError(MetadataStoreError):
-    """The node (or, for a create, its parent) does not exist."""
+    """The node, or the parent of a new node, does not exist."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, f"metadata node {path} does not exist")
 
 
 class NodeExistsError(MetadataStoreError):
-    """The node to be created exists already."""
+    """The node exists already."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, f"metadata node {path} exists already")
 
 
 class BadVersionError(MetadataStoreError):
-    """The node's version is not the expected one: somebody else has written it."""
+    """The node's version is not the expected one: another writer changed it."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, f"metadata node {path} was changed by somebody else")
@@ -85,34 +89,38 @@ class NotEmptyError(MetadataStoreError):
 
 
 class StoreCorruptError(MetadataStoreError):
-    """What the store has on disk cannot be read as metadata."""
+    """The store's data on disk is no valid metadata."""
 
 
 class StoreUnavailableError(MetadataStoreError):
-    """The store cannot be reached, is held by another process, or met an I/O error. Nothing is known of the write.
+    """The store is unreachable, locked by another process, or met an I/O error.
 
-    A client may ask again. (No KafkaError: it is about the store, whatever was asked of it.)
+    The outcome of a write is unknown. A client may ask again. It is no KafkaError, because it concerns the store and
+    not the request.
     """
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class Stat(NamedTuple):
-    """What the store knows of a node besides its value."""
+    """A node's version, transaction, time and owner."""
 
     version: int
     """Counts changes of the value; 0 after the create."""
     created_transaction: int
-    """Number of the transaction that created the node (ZooKeeper's czxid); of a broker's node this is its epoch."""
+    """The transaction that created the node (ZooKeeper's czxid).
+
+    For a broker's node this is the broker epoch.
+    """
     modified_transaction: int
     created_ms: int
-    """When the node was created: ms since the epoch, by the store's clock."""
+    """The creation time in ms since the epoch, by the store's clock."""
     ephemeral_owner: int
-    """The session the node lives with, 0 for a persistent node."""
+    """The session that owns the node, 0 for a persistent node."""
 
 
 class WatchEventType(Enum):
-    """What happened to a watched node."""
+    """The kind of change of a watched node."""
 
     CREATED = "created"
     DELETED = "deleted"
@@ -122,14 +130,14 @@ class WatchEventType(Enum):
 
 
 class WatchEvent(NamedTuple):
-    """Something changed at `path`. Read the node to see what it is now."""
+    """A node at `path` has changed; read it for its present value."""
 
     type: WatchEventType
     path: str
 
 
 class SessionState(Enum):
-    """What a session listener is told."""
+    """The state of a session, as session listeners hear it."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -139,18 +147,24 @@ class SessionState(Enum):
 
 
 class Watch:
-    """A registered watch. Owned by whoever asked for it; used on the control loop."""
+    """A registered watch.
+
+    Owned by its creator; used on the control loop.
+    """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
 
     def cancel(self) -> None:
-        """No event is delivered after this returns. Calling it again does nothing."""
+        """End the delivery of events. A second call does nothing."""
         self._cancel()
 
 
 class Create(NamedTuple):
-    """Create a node. A sequential one gets ten digits appended that grow with every such create below the parent."""
+    """Creates a node.
+
+    The name of a sequential node ends in ten digits that grow with every such create below the parent.
+    """
 
     path: str
     value: bytes = b""
@@ -159,7 +173,7 @@ class Create(NamedTuple):
 
 
 class SetData(NamedTuple):
-    """Replace a node's value if its version is the expected one."""
+    """Replaces a node's value if its version is the expected one."""
 
     path: str
     value: bytes
@@ -167,14 +181,14 @@ class SetData(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Delete a node without children if its version is the expected one."""
+    """Deletes a node without children if its version is the expected one."""
 
     path: str
     version: int = ANY_VERSION
 
 
 class Check(NamedTuple):
-    """Go on only if the node exists with that version."""
+    """Fails the commit unless the node exists with that version."""
 
     path: str
     version: int
@@ -186,23 +200,27 @@ SessionCallback = Callable[[SessionState], None]
 
 
 class MetadataStore(ABC):
-    """A tree of nodes. One for each broker process; all methods and callbacks on the control loop.
+    """A tree of nodes, one store for each broker process.
 
-    Every coroutine raises StoreUnavailableError when the store cannot be asked.
+    All methods and callbacks run on the control loop. Every coroutine raises StoreUnavailableError when the store
+    cannot be reached.
     """
 
     @abstractmethod
     async def start(self) -> None:
-        """Open or connect. StoreUnavailableError or StoreCorruptError with a sentence for the operator."""
+        """Open the file or connect.
+
+        StoreUnavailableError or StoreCorruptError with a sentence for the operator.
+        """
 
     @abstractmethod
     async def close(self) -> None:
-        """End the session: ephemeral nodes of it go away. Watches are dropped."""
+        """End the session: its ephemeral nodes are deleted, its watches dropped."""
 
     @property
     @abstractmethod
     def session_id(self) -> int:
-        """The owner of ephemeral nodes made through this store."""
+        """The session that owns ephemeral nodes made through this store."""
 
     @property
     def is_shared(self) -> bool:
@@ -211,7 +229,7 @@ class MetadataStore(ABC):
 
     @abstractmethod
     async def last_transaction(self) -> int:
-        """The number of the latest transaction; it grows with every commit."""
+        """The number of the latest transaction; every commit raises it."""
 
     async def get(self, path: str) -> tuple[bytes, Stat]:
         """The value and stat. NoNodeError."""
@@ -222,10 +240,13 @@ class MetadataStore(ABC):
 
     @abstractmethod
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """Values and stats in the order asked, None where there is no node. Cheap for thousands of paths."""
+        """Values and stats in the order asked; None for a missing node.
+
+        Cheap for thousands of paths.
+        """
 
     async def exists(self, path: str) -> Stat | None:
-        """The stat, or None where there is no node."""
+        """The stat, or None for a missing node."""
         found = (await self.get_many([path]))[0]
         return None if found is None else found[1]
 
@@ -243,14 +264,23 @@ class MetadataStore(ABC):
 
     @abstractmethod
     async def watch_node(self, path: str, callback: WatchCallback) -> Watch:
-        """Call back after the node is created, changed or deleted. It need not exist."""
+        """Call back after the node is created, changed or deleted.
+
+        The node need not exist.
+        """
 
     @abstractmethod
     async def watch_children(self, path: str, callback: WatchCallback) -> Watch:
-        """Call back after a child of the node is created or deleted. The node must exist: NoNodeError."""
+        """Call back after a child of the node is created or deleted.
+
+        The node must exist: NoNodeError.
+        """
 
     def listen_session(self, callback: SessionCallback) -> None:
-        """Hear of session changes. A store whose session cannot end calls nobody."""
+        """Call back when the session's state changes.
+
+        A store whose session cannot end calls nobody.
+        """
         del callback
 
     async def create(
@@ -262,9 +292,10 @@ class MetadataStore(ABC):
         sequential: bool = False,
         make_parents: bool = False,
     ) -> str:
-        """Create a node and return its path. NodeExistsError; NoNodeError when the parent is missing.
+        """Create a node and return its path.
 
-        With `make_parents` missing parents are created first, empty and persistent.
+        NodeExistsError; NoNodeError when the parent is missing. With `make_parents` missing parents are created first,
+        empty and persistent.
         """
         operation = Create(path, value, ephemeral, sequential)
         try:
@@ -289,11 +320,11 @@ class MetadataStore(ABC):
         await self.commit([Delete(path, version)])
 
     async def ensure_path(self, path: str) -> None:
-        """Create the node and its parents, empty, where they are missing."""
+        """Create the node and its parents where they are missing, empty."""
         await self.ensure_paths([path])
 
     async def ensure_paths(self, paths: Iterable[str]) -> None:
-        """Create the nodes and their parents, empty, where they are missing, in one transaction."""
+        """Create nodes and their missing parents, empty, in one transaction."""
         wanted: set[str] = set()
         for path in paths:
             while path != "/":
@@ -311,7 +342,10 @@ class MetadataStore(ABC):
                 continue  # another broker of the cluster was faster
 
     async def subtree(self, path: str) -> list[str]:
-        """The node and everything below it, children first (the order to delete in). Empty without the node."""
+        """The node and all its descendants, children first (the order to delete in).
+
+        Empty for a missing node.
+        """
         try:
             names = await self.children(path)
         except NoNodeError:
@@ -324,11 +358,14 @@ class MetadataStore(ABC):
 
 
 def parent_of(path: str) -> str:
-    """The path of the parent; that of a node at the top is "/"."""
+    """The path of the parent, "/" for a node at the top."""
     return path.rpartition("/")[0] or "/"
 
 
 def check_path(path: str) -> None:
-    """ValueError unless the path is absolute, without empty parts and without a slash at its end."""
+    """Check that a path is absolute and well formed.
+
+    ValueError for an empty part, or a slash at the end.
+    """
     if not path.startswith("/") or path == "/" or path.endswith("/") or "//" in path or "\x00" in path:
         raise ValueError(f"{path!r} is not a path of a metadata node")

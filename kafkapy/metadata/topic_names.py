@@ -1,4 +1,7 @@
-"""What a topic may be called, and which topics are Kafka's own. Source: org.apache.kafka.common.internals.Topic."""
+"""The rules of topic names, and the names of Kafka's own topics.
+
+Source: org.apache.kafka.common.internals.Topic.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from kafkapy.types import MAX_TOPIC_NAME_LENGTH
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-"""KRaft's own log, which is no topic here."""
+"""KRaft's own log; this broker has no such topic."""
 SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
 
@@ -19,12 +22,12 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def is_internal(topic: str) -> bool:
-    """Whether the topic belongs to the broker itself."""
+    """Whether the topic is one of the broker's own."""
     return topic in INTERNAL_TOPICS
 
 
 def invalid_reason(topic: str) -> str | None:
-    """Why the name is not allowed, in words; None when it is."""
+    """The reason why a topic name is not allowed, or None."""
     if not topic:
         return "the empty string is not allowed"
     if topic in (".", ".."):
@@ -37,24 +40,27 @@ def invalid_reason(topic: str) -> str | None:
 
 
 def validate_topic_name(topic: str) -> None:
-    """INVALID_TOPIC_EXCEPTION unless the name is allowed."""
+    """Check a topic name; INVALID_TOPIC_EXCEPTION when it is not allowed."""
     reason = invalid_reason(topic)
     if reason is not None:
         raise errors.InvalidTopicError(f"Topic name is invalid: {reason}")
 
 
 class TopicNames:
-    """Topic names, found by the name of their metrics, in which '.' and '_' are one character."""
+    """Topic names by the name of their metrics.
+
+    '.' and '_' are one character in a metric name.
+    """
 
     def __init__(self) -> None:
         self._by_metric_name: dict[str, set[str]] = {}
 
     def add(self, topic: str) -> None:
-        """Nothing happens when it is there."""
+        """Add a name; nothing happens when it is there."""
         self._by_metric_name.setdefault(_metric_name(topic), set()).add(topic)
 
     def discard(self, topic: str) -> None:
-        """Nothing happens when it is not there."""
+        """Remove a name; nothing happens when it is not there."""
         metric_name = _metric_name(topic)
         names = self._by_metric_name.get(metric_name)
         if names is not None:
@@ -63,7 +69,7 @@ class TopicNames:
                 del self._by_metric_name[metric_name]
 
     def colliding_with(self, topic: str) -> list[str]:
-        """Those of the other topics whose metrics would have the same name, sorted."""
+        """The other topics whose metrics would have the same name, sorted."""
         return sorted(self._by_metric_name.get(_metric_name(topic), set()) - {topic})
 
 

@@ -1,4 +1,4 @@
-"""The watches of a store that tells its own process: who wants to hear of which node."""
+"""The watches of a store in this process: callbacks by node."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Watches:
         return _register(self._children, path, callback)
 
     def clear(self) -> None:
-        """Drop all of them."""
+        """Drop all watches."""
         self._nodes.clear()
         self._children.clear()
 
     def tell(self, events: Iterable[WatchEvent]) -> None:
-        """Call back for what one transaction has changed."""
+        """Call back for the changes of one transaction."""
         told: set[tuple[WatchEventType, str]] = set()
         for event in events:
-            # A thousand children made in one transaction are one event for whoever watches the parent.
+            # A thousand children made in one transaction are one event for a watcher of the parent.
             if (event.type, event.path) in told:
                 continue
             told.add((event.type, event.path))
@@ -43,7 +43,7 @@ class Watches:
 
 
 def _register(watches: dict[str, list[WatchCallback]], path: str, callback: WatchCallback) -> Watch:
-    # An entry of its own for each watch, so that cancelling one of two with the same callback leaves the other.
+    # Each watch has a separate entry, so that cancelling one of two with the same callback leaves the other.
     def entry(event: WatchEvent) -> None:
         callback(event)
 

@@ -1,4 +1,4 @@
-"""The layout of the metadata tree and the encoding of each node: Kafka 3.9's, so that its tools can read it.
+"""The metadata tree's layout and node encoding: Kafka 3.9's, for its tools.
 
     /brokers/ids/<id>                            ephemeral; endpoints, rack; its created transaction is the broker epoch
     /brokers/topics/<topic>                      topic id, replicas of each partition, running reassignments
@@ -53,7 +53,7 @@ CONFIG_IPS: Final = "ips"
 CONFIG_GROUPS: Final = "groups"
 CONFIG_TYPES: Final = (CONFIG_TOPICS, CONFIG_BROKERS, CONFIG_CLIENTS, CONFIG_USERS, CONFIG_IPS, CONFIG_GROUPS)
 DEFAULT_ENTITY: Final = "<default>"
-"""The name of the settings of all brokers (or clients, users) together."""
+"""The node name of the defaults of all brokers (or clients, users)."""
 
 PERSISTENT_PATHS: Final = (
     BROKER_IDS,
@@ -66,7 +66,7 @@ PERSISTENT_PATHS: Final = (
     LOG_DIR_EVENTS,
     *(f"{CONFIG}/{name}" for name in CONFIG_TYPES),
 )
-"""Nodes that every broker makes sure of at its start."""
+"""Nodes that every broker creates at its start where they are missing."""
 
 _ENDPOINT = re.compile(r"(?P<name>[^:/]+)://(?:\[(?P<v6>[0-9a-fA-F:.%]*)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
 
@@ -96,14 +96,17 @@ def _field(value: Mapping[str, Any], key: str, kind: type, what: str) -> Any:
 
 
 class BrokerRegistration(NamedTuple):
-    """What a live broker says of itself in its node. Immutable."""
+    """A live broker's registration, the content of its node. Immutable."""
 
     id: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     jmx_port: int = -1
     epoch: int = -1
-    """The transaction that created the node: a broker that comes back has a higher one. Not part of the value."""
+    """The transaction that created the node; not part of the value.
+
+    A broker that registers again has a higher one.
+    """
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """The advertised address of a listener."""
@@ -114,12 +117,15 @@ class BrokerRegistration(NamedTuple):
 
 
 def broker_path(broker_id: int) -> str:
-    """Where a broker registers itself."""
+    """The path of a broker's registration."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def encode_broker(broker: BrokerRegistration, timestamp_ms: int | None = None) -> bytes:
-    """Version 5 of the value. `timestamp_ms` is now unless given."""
+    """A broker's registration, encoded in version 5.
+
+    `timestamp_ms` defaults to the current time.
+    """
     plain = next((e for e in broker.endpoints if e.security_protocol is SecurityProtocol.PLAINTEXT), None)
     value: dict[str, Any] = {
         "features": {},
@@ -137,7 +143,7 @@ def encode_broker(broker: BrokerRegistration, timestamp_ms: int | None = None) -
 
 
 def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerRegistration:
-    """Any version of the value, 1 to 5."""
+    """A broker's registration, decoded from any version (1 to 5)."""
     what = f"the registration of broker {broker_id}"
     value = _decode(data, what)
     version = _field(value, "version", int, what)
@@ -168,7 +174,10 @@ def _parse_endpoint(text: str, protocols: Mapping[str, str], what: str) -> Endpo
 
 
 class ReplicaAssignment(NamedTuple):
-    """The brokers that hold a partition, the preferred leader first; and what a reassignment adds and removes."""
+    """The brokers that hold a partition, the preferred leader first.
+
+    With the replicas that a running reassignment adds and removes.
+    """
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -176,56 +185,62 @@ class ReplicaAssignment(NamedTuple):
 
     @property
     def is_being_reassigned(self) -> bool:
-        """Whether replicas are being moved."""
+        """Whether a reassignment of the partition is running."""
         return bool(self.adding or self.removing)
 
 
 class TopicAssignment(NamedTuple):
-    """A topic as its node has it. `topic_id` is None for topics of brokers older than 2.8."""
+    """A topic as its node describes it.
+
+    `topic_id` is None for topics of brokers older than 2.8.
+    """
 
     topic_id: UUID | None
     partitions: Mapping[int, ReplicaAssignment]
 
 
 NO_LEADER: Final = -1
-"""The leader of a partition that has none."""
+"""The leader of a partition without one."""
 
 
 class PartitionState(NamedTuple):
-    """Leader and in-sync replicas of a partition as its state node has them. Immutable."""
+    """A partition's leader and ISR, as its state node has them. Immutable."""
 
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
     recovering: bool = False
-    """The leader was elected from outside the ISR and has not finished its recovery."""
+    """The leader came from outside the ISR and has not finished its recovery."""
     version: int = -1
-    """The node's version, for conditional writes (the partition epoch on the wire). Not part of the value."""
+    """The node's version, for conditional writes; not part of the value.
+
+    On the wire it is the partition epoch.
+    """
 
 
 def topic_path(topic: str) -> str:
-    """Where a topic's assignment is."""
+    """The path of a topic's assignment."""
     return f"{TOPICS}/{topic}"
 
 
 def partitions_path(topic: str) -> str:
-    """The parent of a topic's partitions."""
+    """The path of the parent of a topic's partitions."""
     return f"{TOPICS}/{topic}/partitions"
 
 
 def partition_path(partition: TopicPartition) -> str:
-    """The parent of a partition's state."""
+    """The path of the parent of a partition's state."""
     return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}"
 
 
 def partition_state_path(partition: TopicPartition) -> str:
-    """Where a partition's leader and ISR are."""
+    """The path of a partition's leader and ISR."""
     return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}/state"
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:
-    """Version 3 of the value."""
+    """A topic's assignment, encoded in version 3."""
     items = sorted(assignment.partitions.items())
     value: dict[str, Any] = {
         "removing_replicas": {str(p): list(a.removing) for p, a in items if a.removing},
@@ -239,7 +254,7 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
 
 
 def decode_topic(topic: str, data: bytes) -> TopicAssignment:
-    """Versions 1 to 3 of the value."""
+    """A topic's assignment, decoded from versions 1 to 3."""
     what = f"the node of topic {topic}"
     value = _decode(data, what)
     adding, removing = value.get("adding_replicas") or {}, value.get("removing_replicas") or {}
@@ -255,7 +270,7 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    """Version 1 of the value."""
+    """A partition's state, encoded in version 1."""
     value: dict[str, Any] = {
         "controller_epoch": state.controller_epoch,
         "leader": state.leader,
@@ -269,7 +284,7 @@ def encode_partition_state(state: PartitionState) -> bytes:
 
 
 def decode_partition_state(partition: TopicPartition, data: bytes, version: int) -> PartitionState:
-    """The value; `version` is the node's."""
+    """A partition's state; `version` is the node's."""
     try:
         return _partition_state(data, version)
     except ValueError as error:
@@ -278,7 +293,10 @@ def decode_partition_state(partition: TopicPartition, data: bytes, version: int)
 
 @lru_cache(maxsize=1024)
 def _partition_state(data: bytes, version: int) -> PartitionState:
-    """Thousands of partitions have the same leader, ISR and epochs, and then share one state."""
+    """One state for all partitions with the same leader, ISR and epochs.
+
+    Thousands of partitions share it.
+    """
     what = "the node"
     value = _decode(data, what)
     return PartitionState(
@@ -292,7 +310,7 @@ def _partition_state(data: bytes, version: int) -> PartitionState:
 
 
 def delete_topic_path(topic: str) -> str:
-    """Where a topic is marked for deletion; the node is empty."""
+    """The path of a topic's mark for deletion; the node is empty."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
@@ -300,27 +318,33 @@ def delete_topic_path(topic: str) -> str:
 
 
 def sanitize(name: str) -> str:
-    """A user or client name as a node's name: percent-encoded (org.apache.kafka.common.utils.Sanitizer)."""
+    """A user or client name as a node name: percent-encoded.
+
+    Source: org.apache.kafka.common.utils.Sanitizer.
+    """
     return quote(name, safe="-._~").replace("~", "%7E")
 
 
 def desanitize(name: str) -> str:
-    """The user or client name of a node's name."""
+    """The user or client name that a node name stands for."""
     return unquote(name)
 
 
 def config_path(entity_type: str, name: str) -> str:
-    """Where the settings of an entity are; `name` is sanitized already, or DEFAULT_ENTITY."""
+    """The path of an entity's settings.
+
+    `name` is sanitized already, or DEFAULT_ENTITY.
+    """
     return f"{CONFIG}/{entity_type}/{name}"
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
-    """The settings of an entity."""
+    """The settings of an entity, encoded."""
     return _encode({"version": 1, "config": dict(sorted(config.items()))})
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    """The settings of an entity; none for an empty node."""
+    """The settings of an entity; empty for an empty node."""
     if not data:
         return {}
     config = _decode(data, "a configuration node").get("config")
@@ -347,7 +371,7 @@ def decode_config_change(data: bytes) -> str:
 
 
 def encode_controller(broker_id: int, timestamp_ms: int | None = None) -> bytes:
-    """Version 2 of the value: which broker controls, since when."""
+    """The controller's broker id and its start time, in version 2."""
     timestamp = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
     return _encode({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp), "kraftControllerEpoch": -1})
 
@@ -358,17 +382,20 @@ def decode_controller(data: bytes) -> int:
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
-    """A decimal number."""
+    """The controller epoch, encoded as a decimal number."""
     return str(epoch).encode()
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    """The number of elections so far."""
+    """The controller epoch: the number of elections so far."""
     return int(data)
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """The cluster's id (Kafka writes the version as text here)."""
+    """The cluster id, encoded.
+
+    Kafka writes the version of this node as text.
+    """
     return _encode({"version": "1", "id": cluster_id})
 
 
@@ -378,7 +405,7 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 class ProducerIdBlock(NamedTuple):
-    """A block of producer ids that one broker may hand out: `first` to `last`, both included."""
+    """A block of producer ids for one broker: `first` to `last`, both included."""
 
     broker_id: int
     first: int
@@ -386,14 +413,17 @@ class ProducerIdBlock(NamedTuple):
 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
-    """The latest block; the numbers are text because they may be longer than a JSON number."""
+    """The latest block of producer ids, encoded.
+
+    The numbers are text because they may be longer than a JSON number.
+    """
     return _encode(
         {"version": 1, "broker": block.broker_id, "block_start": str(block.first), "block_end": str(block.last)}
     )
 
 
 def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
-    """The latest block."""
+    """The latest block of producer ids, decoded."""
     what = "the producer id block"
     value = _decode(data, what)
     first, last = int(_field(value, "block_start", str, what)), int(_field(value, "block_end", str, what))
@@ -401,28 +431,28 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
 
 
 def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
-    """Which partitions' ISR a leader has changed."""
+    """The partitions whose ISR a leader has changed, encoded."""
     return _encode({"version": 1, "partitions": [{"topic": t, "partition": p} for t, p in partitions]})
 
 
 def decode_isr_change(data: bytes) -> list[TopicPartition]:
-    """Which partitions' ISR a leader has changed."""
+    """The partitions whose ISR a leader has changed, decoded."""
     entries = _decode(data, "an ISR change").get("partitions") or []
     return [TopicPartition(each["topic"], each["partition"]) for each in entries]
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
-    """A log directory of the broker has failed (event 1)."""
+    """The event 1 of a broker with a failed log directory, encoded."""
     return _encode({"version": 1, "broker": broker_id, "event": 1})
 
 
 def decode_log_dir_event(data: bytes) -> int:
-    """The broker a log directory of which has failed."""
+    """The broker whose log directory has failed."""
     return int(_field(_decode(data, "a log directory event"), "broker", int, "a log directory event"))
 
 
 def encode_feature(status_enabled: bool, features: Mapping[str, int], version: int = 2) -> bytes:
-    """Finalized features (KIP-584), name to highest version level."""
+    """Finalized features (KIP-584): name to highest version level, encoded."""
     levels = {name: {"max_version_level": level} for name, level in features.items()}
     return _encode({"features": levels, "version": version, "status": int(status_enabled)})
 
@@ -440,5 +470,5 @@ def sequence_number(name: str) -> int:
 
 
 def in_sequence(names: Sequence[str]) -> list[str]:
-    """Names of sequential nodes, the oldest first."""
+    """Names of sequential nodes, in order of their numbers."""
     return sorted(names, key=sequence_number)

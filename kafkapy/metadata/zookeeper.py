@@ -1,8 +1,8 @@
 """The metadata store of a cluster: a ZooKeeper ensemble, through kazoo.
 
-Every write is a ZooKeeper transaction, so one and many operations take the same way. Watches of ZooKeeper fire once;
-here each is armed again before its event is told, so whoever reads after an event sees every change that has no event
-of its own. kazoo has threads of its own; everything comes back to the control loop by call_soon_threadsafe.
+Every write is a ZooKeeper transaction, so single and combined operations take the same path. ZooKeeper's watches fire
+once; here each is armed again before its event is delivered, so a reader sees every change that causes no further
+event. kazoo calls back on its own threads; call_soon_threadsafe brings each result to the control loop.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from kafkapy.metadata.store import (
 logger = logging.getLogger("kafka.zookeeper.ZooKeeperClient")
 
 REARM_PAUSE_S: Final = 0.2
-"""Between two tries to arm a watch while the ensemble cannot be reached."""
+"""Pause in seconds between two attempts to arm a watch while the ensemble is unreachable."""
 IN_FLIGHT: Final = 500
-"""Reads of one get_many that are under way at the same time."""
+"""Reads of one get_many that run at the same time."""
 
 _EVENT_TYPES: Final = {
     EventType.CREATED: WatchEventType.CREATED,
@@ -67,9 +67,10 @@ _SESSION_STATES: Final = {
 
 
 class ZooKeeperStore(MetadataStore):
-    """MetadataStore over an ensemble. Owns the kazoo client; used on the control loop.
+    """MetadataStore over a ZooKeeper ensemble.
 
-    `connect` is Kafka's zookeeper.connect: host:port pairs separated by commas, then perhaps /a/chroot. Timeouts in ms.
+    It owns the kazoo client; used on the control loop. `connect` is Kafka's zookeeper.connect: host:port pairs
+    separated by commas, then perhaps /a/chroot. Timeouts in ms.
     """
 
     def __init__(self, connect: str, session_timeout_ms: int = 18_000, connection_timeout_ms: int = 18_000) -> None:
@@ -84,7 +85,10 @@ class ZooKeeperStore(MetadataStore):
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect, and make the chroot if there is one. StoreUnavailableError after the connection timeout."""
+        """Connect, and create the chroot if there is one.
+
+        StoreUnavailableError after the connection timeout.
+        """
         self._loop = asyncio.get_running_loop()
         self._client.add_listener(self._session_changed)
         try:
@@ -120,7 +124,7 @@ class ZooKeeperStore(MetadataStore):
 
     @property
     def is_shared(self) -> bool:
-        """Always."""
+        """True: an ensemble serves many brokers."""
         return True
 
     async def last_transaction(self) -> int:
@@ -128,11 +132,11 @@ class ZooKeeperStore(MetadataStore):
         return int(self._client.last_zxid)
 
     def listen_session(self, callback: SessionCallback) -> None:
-        """Hear of the session's end and of its successor."""
+        """Call back when the session ends, and when its successor begins."""
         self._session_callbacks.append(callback)
 
     def _session_changed(self, state: str) -> None:
-        """On one of kazoo's threads."""
+        """Forward a change of the session from one of kazoo's threads."""
         if self._loop is not None and not self._closed:
             self._loop.call_soon_threadsafe(self._tell_session, _SESSION_STATES[state])
 
@@ -150,7 +154,10 @@ class ZooKeeperStore(MetadataStore):
         return value or b"", _stat(stat)
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """Values and stats in the order asked, None where there is no node. The requests are pipelined."""
+        """Values and stats in the order asked; None for a missing node.
+
+        The requests are pipelined.
+        """
 
         async def one(path: str) -> tuple[bytes, Stat] | None:
             try:
@@ -164,7 +171,7 @@ class ZooKeeperStore(MetadataStore):
         return found
 
     async def exists(self, path: str) -> Stat | None:
-        """The stat, or None where there is no node."""
+        """The stat, or None for a missing node."""
         check_path(path)
         stat = await self._ask(lambda: self._client.exists_async(path), path)
         return None if stat is None else _stat(stat)
@@ -176,7 +183,7 @@ class ZooKeeperStore(MetadataStore):
         return sorted(await self._ask(lambda: self._client.get_children_async(path), path))
 
     async def _ask(self, send: Callable[[], Any], path: str) -> Any:
-        """The outcome of an asynchronous call of kazoo, as an error of the store where it is one."""
+        """The result of an asynchronous call of kazoo, or the store's error."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
 
@@ -215,7 +222,7 @@ class ZooKeeperStore(MetadataStore):
             return []
         results = await self._ask(transaction.commit_async, operations[0].path)
         for operation, result in zip(operations, results, strict=True):
-            # Those before the one that failed say "rolled back", those behind it "inconsistency".
+            # Results before the failed one say "rolled back", results after it "inconsistency".
             if isinstance(result, Exception) and not isinstance(result, (zk.RolledBackError, zk.RuntimeInconsistency)):
                 missing_parent = isinstance(operation, Create) and isinstance(result, zk.NoNodeError)
                 raise _translated(result, parent_of(operation.path) if missing_parent else operation.path)
@@ -249,7 +256,7 @@ class ZooKeeperStore(MetadataStore):
         loop = asyncio.get_running_loop()
 
         def fired(event: WatchedEvent) -> None:
-            """On one of kazoo's threads."""
+            """Handle an event on one of kazoo's threads."""
             if active and not self._closed:
                 loop.call_soon_threadsafe(lambda: self._spawn(again(event)))
 

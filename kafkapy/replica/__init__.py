@@ -1,1 +1,1 @@
-"""The replicas this broker hosts."""
+"""The replicas that this broker hosts."""

@@ -1,5 +1,7 @@
-"""The threads that move replicas between this broker's log directories. Source:
-kafka.server.ReplicaAlterLogDirsManager and ReplicaAlterLogDirsThread."""
+"""The threads that move replicas between this broker's log directories.
+
+Source: kafka.server.ReplicaAlterLogDirsManager and ReplicaAlterLogDirsThread.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,14 @@ __all__ = ["ReplicaAlterLogDirsManager"]
 logger = logging.getLogger("kafka.server.ReplicaAlterLogDirsManager")
 
 BACKOFF_S: Final = 0.1
-"""Between two steps of which the first could do nothing."""
+"""Pause in seconds after a step that had nothing to move."""
 
 
 class ReplicaAlterLogDirsManager:
-    """Owns num.replica.alter.log.dirs.threads threads, which are there only while there is something to move. Each
-    moves one partition after the other, because a log that is alone on a disk is copied fastest. Any thread.
+    """Owns num.replica.alter.log.dirs.threads threads, which live only while replicas move.
+
+    Each thread moves one partition after the other, because a log that is alone on a disk is copied fastest. Any thread
+    may call it.
     """
 
     def __init__(self, config: BrokerConfig, log_manager: LogManager) -> None:
@@ -39,13 +43,19 @@ class ReplicaAlterLogDirsManager:
         self.update_config(config)
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Takes over the pace, replica.alter.log.dirs.io.max.bytes.per.second, and the number of threads."""
+        """Apply the current pace and the current number of threads.
+
+        The pace is replica.alter.log.dirs.io.max.bytes.per.second.
+        """
         self._limit = config.get_optional_int("num.replica.alter.log.dirs.threads") or len(config.log_dirs)
         rate = config.get_int("replica.alter.log.dirs.io.max.bytes.per.second")
         self._log_manager.futures.pace.bytes_per_second = float(max(rate, 1))
 
     def add(self, tp: TopicPartition) -> None:
-        """A partition has a future log: somebody will work on it. One that is worked on already is left as it is."""
+        """Queue a partition that has a future log.
+
+        A partition that a thread is moving already stays as it is.
+        """
         with self._lock:
             if tp in self._known or self._stopping.is_set():
                 return
@@ -59,7 +69,7 @@ class ReplicaAlterLogDirsManager:
                 thread.start()
 
     def stop(self) -> None:
-        """Ends the threads; what is not moved goes on after a restart. Blocking."""
+        """End the threads; unfinished moves go on after a restart. Blocking."""
         self._stopping.set()
         self._log_manager.futures.pace.stop()
         for future in self._log_manager.futures.all().values():
@@ -85,7 +95,7 @@ class ReplicaAlterLogDirsManager:
                 self._stopping.wait(BACKOFF_S)
             with self._lock:
                 self._known.discard(tp)
-                # A move to yet another directory may have begun since this one ended.
+                # This partition may have begun another move, to a third directory, since this one ended.
                 if self._log_manager.futures.is_moving(tp):
                     self._known.add(tp)
                     self._queue.append(tp)

@@ -1,4 +1,7 @@
-"""A topic's effective log configuration from what the metadata store says. Source: kafka.server.TopicConfigHandler."""
+"""A topic's effective log configuration, from its settings in the metadata store.
+
+Source: kafka.server.TopicConfigHandler.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ logger = logging.getLogger("kafka.server.TopicConfigHandler")
 
 
 def effective_log_config(topic: str, overrides: Mapping[str, str], config: BrokerConfig) -> LogConfig:
-    """The settings a log runs with. One that this version does not know or allow is left out, with a log line.
+    """The settings that a log runs with.
 
-    The store may hold such a setting from another version; the topic must still open.
+    A setting that this version does not know or allow is left out, with a log line. The store may hold such a setting
+    from another version; the topic must still open.
     """
     try:
         return LogConfig.create(config, dict(overrides))

@@ -1,4 +1,7 @@
-"""What DescribeLogDirs and DescribeProducers answer, and the look at the disk behind it (KIP-113, KIP-827, KIP-664)."""
+"""The answers of DescribeLogDirs and DescribeProducers, read from disk and memory.
+
+Sources: KIP-113, KIP-827, KIP-664.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,11 @@ if TYPE_CHECKING:
 
 
 class LogDirPartition(NamedTuple):
-    """A partition in a log directory: bytes of its segments, and how far its log end is behind the high watermark; that
-    of a future log behind the log end, -1 when that is not known."""
+    """A partition in a log directory: its segments' size in bytes, and its lag.
+
+    The lag of a log counts the offsets between its end and the high watermark. The lag of a future log counts those
+    between its end and the end of the current log, -1 when that is not known.
+    """
 
     partition: TopicPartition
     size: int
@@ -24,7 +30,10 @@ class LogDirPartition(NamedTuple):
 
 
 class HostedLog(NamedTuple):
-    """A log to describe. `current` is the log that a future log is to replace, None when that is offline."""
+    """A log to describe.
+
+    `current` is the log that a future log replaces, None when that log is offline.
+    """
 
     partition: TopicPartition
     log: PartitionLog
@@ -33,7 +42,10 @@ class HostedLog(NamedTuple):
 
     @property
     def offset_lag(self) -> int:
-        """See LogDirPartition (ReplicaManager.getLogEndOffsetLag)."""
+        """The lag as LogDirPartition defines it.
+
+        Source: ReplicaManager.getLogEndOffsetLag.
+        """
         _, end, high_watermark, _, _ = self.log.offsets()
         if not self.is_future:
             return max(high_watermark - end, 0)
@@ -41,7 +53,10 @@ class HostedLog(NamedTuple):
 
 
 class LogDirDescription(NamedTuple):
-    """A log directory. `total_bytes` and `usable_bytes` are of its volume, -1 when that cannot be asked."""
+    """A log directory.
+
+    `total_bytes` and `usable_bytes` describe its volume, -1 when the volume cannot be read.
+    """
 
     path: str
     error: ErrorCode
@@ -51,7 +66,10 @@ class LogDirDescription(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer that a partition remembers; times in ms since the epoch, -1 for what it does not have."""
+    """A producer that a partition remembers.
+
+    Times in ms since the epoch; a missing number is -1.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -64,7 +82,7 @@ class ActiveProducer(NamedTuple):
 def describe_directories(
     live: Iterable[LogDir], failed: Iterable[LogDir], hosted: Mapping[str, Sequence[HostedLog]]
 ) -> list[LogDirDescription]:
-    """Look at the volumes and the logs. Blocking; for a worker thread."""
+    """Describe the volumes and the logs. Blocking: for a worker thread."""
     found = []
     for log_dir in live:
         total = usable = UNKNOWN_BYTES

@@ -1,6 +1,7 @@
-"""ListOffsets on one log: the offset of a place or of a time. Source: kafka.log.UnifiedLog, kafka.cluster.Partition.
+"""ListOffsets on one log: the offset of a position or of a time.
 
-Called on worker threads where a look-up reads batches from the disk.
+Called on worker threads where a look-up reads batches from the disk. Sources: kafka.log.UnifiedLog,
+kafka.cluster.Partition.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ NO_TIMESTAMP: Final = -1
 
 
 class FoundOffset(NamedTuple):
-    """An offset, the timestamp (ms) of the record there where one was looked at, and its leader epoch; -1 for none."""
+    """An offset, the record's timestamp in ms, and its leader epoch.
+
+    Each is -1 when it is not known; the timestamp also when no record was read.
+    """
 
     timestamp: int
     offset: int
@@ -27,7 +31,10 @@ class FoundOffset(NamedTuple):
 
 
 def last_fetchable_offset(log: PartitionLog, isolation: IsolationLevel | None) -> int:
-    """Where a reader's view ends: high watermark, last stable offset, or (None: a follower) the log end."""
+    """The end of a reader's view of the log.
+
+    It is the high watermark, the last stable offset, or (None: a follower) the log end.
+    """
     _, end, high_watermark, last_stable, _ = log.offsets()
     if isolation is None:
         return end
@@ -35,10 +42,10 @@ def last_fetchable_offset(log: PartitionLog, isolation: IsolationLevel | None) -
 
 
 def lookup(log: PartitionLog, timestamp: int, isolation: IsolationLevel | None) -> FoundOffset | None:
-    """The offset for a time in ms or one of ListOffsetsTimestamp; None when no record is that young.
+    """The offset for a time in ms or a ListOffsetsTimestamp.
 
-    OFFSET_NOT_AVAILABLE while a new leader's high watermark has not reached its own epoch: an offset given then could
-    go backwards.
+    None when every record is older than the time. OFFSET_NOT_AVAILABLE while a new leader's high watermark has not
+    reached its own epoch: an offset given then could go backwards.
     """
     epochs = log.leader_epochs()
     end = last_fetchable_offset(log, isolation)
@@ -62,9 +69,10 @@ def lookup(log: PartitionLog, timestamp: int, isolation: IsolationLevel | None) 
 
 
 def legacy_offsets(log: PartitionLog, timestamp: int, limit: int, from_consumer: bool) -> list[int]:
-    """Version 0: start offsets of segments not younger than a time, the youngest first, at most `limit`.
+    """The offsets that ListOffsets version 0 returns, at most `limit`.
 
-    The log end stands for "now". A consumer sees the high watermark in place of offsets beyond it.
+    They are start offsets of segments not younger than a time, the youngest first. The log end stands for "now". A
+    consumer sees the high watermark in place of offsets beyond it.
     """
     segments = log.segments()
     start, end, high_watermark, _, _ = log.offsets()

@@ -1,4 +1,7 @@
-"""One partition as this broker hosts it: which log, who leads, at which epoch. Source: kafka.cluster.Partition."""
+"""One partition as this broker hosts it: log, leader and leader epoch.
+
+Source: kafka.cluster.Partition.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ if TYPE_CHECKING:
 
 
 class Partition:
-    """This broker's part in one partition. Owned by ReplicaManager; changed on the control loop.
+    """This broker's part in one partition.
 
-    The data plane does not look here: it asks the PartitionLog, which is told of every change of leadership first.
+    Owned by ReplicaManager; changed on the control loop. The data plane does not look here: it asks the PartitionLog,
+    which hears of every change of leadership first.
     """
 
     __slots__ = ("assignment", "broker_id", "log", "offline", "topic_id", "topic_partition")
@@ -28,20 +32,22 @@ class Partition:
         self.log: PartitionLog | None = None
         self.assignment: LeaderAndIsrPartition | None = None
         self.offline = False
-        """Its log directory has failed. Stays so until the broker starts again."""
+        """The log directory has failed; the flag stays until the broker restarts."""
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch last told by the controller, -1 before that."""
+        """The epoch that the controller sent last, -1 before the first."""
         return -1 if self.assignment is None else self.assignment.state.leader_epoch
 
     @property
     def is_leader(self) -> bool:
-        """Whether this broker leads."""
+        """Whether this broker leads the partition."""
         return not self.offline and self.assignment is not None and self.assignment.state.leader == self.broker_id
 
     def local_log(self, current_leader_epoch: int = -1, leader_only: bool = True) -> PartitionLog:
-        """The log, for a request that knows the partition at `current_leader_epoch` (-1: it does not say).
+        """The log, for a request that names a leader epoch.
+
+        `current_leader_epoch` -1: the request names none.
 
         KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER when this broker does not
         lead and `leader_only`. The epoch is checked first, so that a client with old metadata learns that it is old.

@@ -1,11 +1,11 @@
-"""ReplicaManager: the partitions this broker hosts. Source: kafka.server.ReplicaManager.
+"""ReplicaManager: the partitions that this broker hosts.
 
-It obeys the controller (lead, follow, stop, know the cluster), keeps the data plane's PartitionTable in step, and is
-where handlers ask about partitions. Everything that touches a disk runs on worker threads, in batches, so that ten
-thousand partitions do not hold the control loop; what changes memory runs on the loop.
+It obeys the controller (lead, follow, stop, update metadata), keeps the data plane's PartitionTable up to date, and
+answers handlers' questions about partitions. Disk work runs on worker threads, in batches, so that ten thousand
+partitions do not block the control loop; changes of memory run on the loop.
 
-The order of publication matters to the data plane: a log is leader before the table shows it, and out of the table
-before it is deleted.
+The data plane depends on the order of publication: a log is leader before the table shows it, and out of the table
+before it is deleted. Source: kafka.server.ReplicaManager.
 """
 
 from __future__ import annotations
@@ -54,29 +54,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
 STORE_RETRY_S: Final = 0.5
-"""Before the metadata store is asked again that could not answer."""
+"""Pause in seconds before the metadata store is asked again after an error."""
 SHORTAGE_S: Final = 30.0
 SHORTAGE_PAUSE_S: Final = 0.2
-"""How long a new partition waits for descriptors or memory, and between two tries."""
+"""Seconds that a new partition waits for descriptors or memory, and the pause between attempts."""
 LOGGED_AT_MOST: Final = 100
-"""Partitions of one request that cannot be moved."""
+"""Most partitions of one request whose failed moves are logged."""
 
 BATCH: Final = 200
-"""Partitions opened or deleted in one piece of work on a worker thread."""
+"""Partitions that one piece of work on a worker thread opens or deletes."""
 READERS: Final = 8
-"""Partitions of one log directory that are looked into for clients at the same time."""
+"""Partitions of one log directory that are read for clients at the same time."""
 
 T = TypeVar("T")
 
 LeadershipListener = Callable[[TopicPartition, int, bool], None]
-"""Told of a partition, its leader epoch, and whether this broker leads it from now on."""
+"""Called with a partition, its leader epoch, and whether this broker leads it now."""
 
 
 class ReplicaManager:
-    """The partitions of this broker. Owned by KafkaServer; used on the control loop unless a method says otherwise.
+    """The partitions of this broker.
 
-    One controller request is worked on at a time (its channel sees to that). Made on the running loop. `log_dir_failed`
-    is for LogManager's on_log_dir_failure.
+    Owned by KafkaServer and made on its running loop; used on the control loop unless a method says otherwise. The
+    channel delivers one controller request at a time. `log_dir_failed` is for LogManager's on_log_dir_failure.
     """
 
     def __init__(
@@ -103,18 +103,18 @@ class ReplicaManager:
         self._notifications: set[asyncio.Task[None]] = set()
         self._moves = ReplicaAlterLogDirsManager(config, log_manager)
         self._altering_log_dirs = asyncio.Lock()
-        # The controller's requests come one at a time. What others do on worker threads does not delay an election.
+        # The controller's requests come one at a time. Work of others on worker threads does not delay an election.
         self._openers = ThreadPoolExecutor(1, thread_name_prefix="replica-opens")
         # Clients' reads of a directory have threads of their own: neither another directory nor an open delays them.
         self._readers: dict[Path | None, ThreadPoolExecutor] = {}
         self.leadership_listeners: list[LeadershipListener] = []
-        """Called on the control loop when this broker has begun or ceased to lead a partition: the coordinators."""
+        """Coordinators' callbacks, on the control loop, when this broker begins or ceases to lead a partition."""
         self.deletion_listeners: list[Callable[[AbstractSet[str]], None]] = []
-        """Called on the control loop with the names of topics that have been deleted together, hosted here or not."""
+        """Called on the control loop with the names of topics that were deleted together, hosted here or not."""
         configs.listen(CONFIG_TOPICS, self._topic_config_changed)
 
     async def stop(self) -> None:
-        """Send what is still to be told to the controller no more, move no more replicas, and let go of the logs."""
+        """Stop messages to the controller and moves of replicas, and release the logs."""
         for task in list(self._notifications):
             task.cancel()
         await asyncio.gather(*self._notifications, return_exceptions=True)
@@ -129,11 +129,14 @@ class ReplicaManager:
 
     @property
     def partitions(self) -> Mapping[TopicPartition, Partition]:
-        """Every partition hosted here, those on failed log directories too."""
+        """Every partition hosted here, also on failed log directories."""
         return self._partitions
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
-        """A hosted partition. NOT_LEADER_OR_FOLLOWER for one hosted elsewhere, else UNKNOWN_TOPIC_OR_PARTITION."""
+        """A hosted partition.
+
+        NOT_LEADER_OR_FOLLOWER when another broker hosts it, else UNKNOWN_TOPIC_OR_PARTITION.
+        """
         found = self._partitions.get(topic_partition)
         if found is not None:
             return found
@@ -142,14 +145,14 @@ class ReplicaManager:
         raise errors.UnknownTopicOrPartitionError(f"Partition {topic_partition} does not exist")
 
     def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
-        """The log of a hosted partition; None when it is not hosted or offline."""
+        """The log of a hosted partition; None when not hosted or offline."""
         found = self._partitions.get(topic_partition)
         return None if found is None or found.offline else found.log
 
     # --- LeaderAndIsr -------------------------------------------------------------------------------------------------
 
     async def become_leader_or_follower(self, request: LeaderAndIsr) -> BrokerResponse:
-        """Lead or follow partitions, making their logs where they are missing.
+        """Lead or follow partitions, and create their logs where they are missing.
 
         Per partition: KAFKA_STORAGE_ERROR, STALE_CONTROLLER_EPOCH (an older leader epoch), INCONSISTENT_TOPIC_ID.
         """
@@ -185,9 +188,9 @@ class ReplicaManager:
         return BrokerResponse(partition_errors=failed)
 
     async def _read_configs(self, fresh: set[str], others: set[str]) -> None:
-        """Read the settings of topics, of `fresh` ones in any case.
+        """Read the settings of topics; those of `fresh` ones in any case.
 
-        It waits for a store that cannot be asked: a partition that is not taken up now has no leader.
+        It waits while the store is unavailable: a partition that is refused now has no leader.
         """
         while True:
             try:
@@ -215,7 +218,10 @@ class ReplicaManager:
     def _open_batch(
         self, batch: Sequence[tuple[Partition, LeaderAndIsrPartition]]
     ) -> list[PartitionLog | BaseException]:
-        """On a worker thread: the log of each partition, leading or following already; or what went wrong."""
+        """Open the log of each partition and begin to lead or follow.
+
+        Runs on a worker thread. The result holds an error in place of a log that failed.
+        """
         outcomes: list[PartitionLog | BaseException] = []
         for partition, each in batch:
             try:
@@ -225,8 +231,10 @@ class ReplicaManager:
         return outcomes
 
     def _take_up_in_time(self, partition: Partition, each: LeaderAndIsrPartition) -> PartitionLog:
-        """The partition's log, leading or following. Waits while descriptors or memory are short, because a partition
-        that is refused now stays refused. OSError after SHORTAGE_S."""
+        """Open the partition's log; wait while descriptors or memory are short.
+
+        A partition that is refused now stays refused, so it waits. OSError after SHORTAGE_S.
+        """
         deadline = time.monotonic() + SHORTAGE_S
         while True:
             try:
@@ -250,11 +258,11 @@ class ReplicaManager:
         config = self._log_config(topic_partition.topic)
         loaded = manager.get(topic_partition)
         if loaded is not None:
-            # Loaded at the start, perhaps before the topic's settings were known.
+            # Loaded at the start, perhaps before the topic's settings were read.
             if loaded.config is not config:
                 loaded.update_config(config)
         elif not is_new and manager.offline_dirs:
-            # It may well be on the failed directory: an empty one elsewhere would hide that its records are gone.
+            # The log may be on the failed directory: an empty one elsewhere would hide that its records are gone.
             raise errors.KafkaStorageError(f"The log of {topic_partition} may be on a log directory that is offline")
         try:
             return manager.get_or_create(topic_partition, partition.topic_id, config)
@@ -295,7 +303,10 @@ class ReplicaManager:
             listener(partition.topic_partition, partition.leader_epoch, partition.is_leader)
 
     def _put_topics(self, topic_ids: Mapping[str, UUID], partitions: Iterable[TopicPartition]) -> None:
-        """Make the table know topics with at least the partitions named; the count of a topic only grows."""
+        """Add topics to the table, with at least the partitions named.
+
+        The partition count of a topic only grows.
+        """
         counts: dict[str, int] = {}
         for topic, number in partitions:
             counts[topic] = max(counts.get(topic, 0), number + 1)
@@ -308,7 +319,10 @@ class ReplicaManager:
     # --- UpdateMetadata -----------------------------------------------------------------------------------------------
 
     async def update_metadata(self, request: UpdateMetadata) -> BrokerResponse:
-        """Take over what clients are told. Topics that are being deleted are unknown to the data plane from here on."""
+        """Apply the controller's metadata for clients.
+
+        From here on, topics that are being deleted are unknown to the data plane.
+        """
         if request.controller_epoch < self._controller_epoch:
             return BrokerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
         self._controller_epoch = request.controller_epoch
@@ -331,7 +345,7 @@ class ReplicaManager:
     # --- StopReplica --------------------------------------------------------------------------------------------------
 
     async def stop_replicas(self, request: StopReplica) -> BrokerResponse:
-        """Host partitions no more, and delete the logs of those that are to go for good.
+        """Stop hosting partitions, and delete the logs of those marked for deletion.
 
         Per partition: KAFKA_STORAGE_ERROR, STALE_CONTROLLER_EPOCH (an older leader epoch).
         """
@@ -367,13 +381,13 @@ class ReplicaManager:
         self._table.remove_log(topic, number)
         del self._partitions[partition.topic_partition]
         if partition.log is not None:
-            # Requests that wait at the log look again, and find that it is not led here.
+            # Requests that wait at the log look again, and find that this broker does not lead it.
             partition.log.become_follower(-1, partition.leader_epoch)
         for listener in self.leadership_listeners:
             listener(partition.topic_partition, partition.leader_epoch, False)
 
     def _delete_batch(self, batch: Sequence[TopicPartition]) -> list[BaseException | None]:
-        """On a worker thread."""
+        """Delete the logs of a batch on a worker thread."""
         outcomes: list[BaseException | None] = []
         for topic_partition in batch:
             try:
@@ -393,7 +407,7 @@ class ReplicaManager:
         self._apply_config([p for p in self._partitions.values() if p.topic_partition.topic == topic])
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Take over a broker configuration whose dynamic part has changed: topics' defaults come from it."""
+        """Apply a changed broker configuration, which holds the topics' defaults."""
         self.config = config
         self._moves.update_config(config)
         self._apply_config(self._partitions.values())
@@ -410,7 +424,7 @@ class ReplicaManager:
     # --- requests about offsets ---------------------------------------------------------------------------------------
 
     def is_assigned(self, topic_partition: TopicPartition, replica_id: int) -> bool:
-        """Whether the assignment of a partition hosted here names that broker."""
+        """Whether the assignment of a hosted partition includes that broker."""
         partition = self._partitions.get(topic_partition)
         assignment = None if partition is None else partition.assignment
         return assignment is not None and replica_id in assignment.replicas
@@ -424,9 +438,9 @@ class ReplicaManager:
         current_leader_epoch: int = -1,
         leader_only: bool = True,
     ) -> FoundOffset | None:
-        """ListOffsets for one partition; see offset_lookup.lookup. `isolation` None: a follower or a debugging client.
+        """The answer of ListOffsets for one partition; see offset_lookup.lookup.
 
-        The errors of Partition.local_log and of lookup.
+        `isolation` None: a follower or a debugging client. Raises the errors of Partition.local_log and of lookup.
         """
         log = self.partition(topic_partition).local_log(current_leader_epoch, leader_only)
         if timestamp < 0 and timestamp != -3:
@@ -442,7 +456,7 @@ class ReplicaManager:
         from_consumer: bool,
         leader_only: bool = True,
     ) -> list[int]:
-        """ListOffsets version 0; see offset_lookup.legacy_offsets."""
+        """The answer of ListOffsets version 0; see offset_lookup.legacy_offsets."""
         log = self.partition(topic_partition).local_log(leader_only=leader_only)
         return legacy_offsets(log, timestamp, max_num_offsets, from_consumer)
 
@@ -456,12 +470,15 @@ class ReplicaManager:
     def end_offset_for_leader_epoch(
         self, topic_partition: TopicPartition, leader_epoch: int, *, current_leader_epoch: int = -1
     ) -> tuple[int, int]:
-        """The largest known epoch up to `leader_epoch` and where it ends; (-1, -1) when there is none (KIP-279)."""
+        """The largest known epoch up to `leader_epoch`, and its end offset.
+
+        (-1, -1) when no such epoch is known (KIP-279).
+        """
         log = self.partition(topic_partition).local_log(current_leader_epoch)
         return log.offset_for_leader_epoch(leader_epoch)
 
     async def _read_apart(self, topic_partition: TopicPartition, read: Callable[..., T], *arguments: Any) -> T:
-        """`_reading` on a thread for the directory of the partition."""
+        """Run `_reading` on a thread of the partition's log directory."""
         directory = self._log_manager.dir_of(topic_partition)
         threads = self._readers.get(directory)
         if threads is None:
@@ -469,7 +486,9 @@ class ReplicaManager:
         return await self._loop.run_in_executor(threads, lambda: self._reading(read, *arguments))
 
     async def delete_records(self, topic_partition: TopicPartition, offset: int) -> int:
-        """Move the log start to `offset` (-1: the high watermark); the low watermark that follows.
+        """Move the log start to `offset`, and return the low watermark.
+
+        `offset` -1: the high watermark.
 
         OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (a compacted topic), INVALID_TOPIC_EXCEPTION (Kafka's own topics).
         """
@@ -483,7 +502,7 @@ class ReplicaManager:
         return await self._read_apart(topic_partition, log.delete_records, offset)
 
     def active_producers(self, topic_partition: TopicPartition) -> list[ActiveProducer]:
-        """The producers that a partition led here remembers (KIP-664)."""
+        """The active producers of a partition that this broker leads (KIP-664)."""
         log = self.partition(topic_partition).local_log()
         return [
             ActiveProducer(
@@ -500,7 +519,10 @@ class ReplicaManager:
     # --- log directories ----------------------------------------------------------------------------------------------
 
     async def describe_log_dirs(self) -> list[LogDirDescription]:
-        """Every log directory with its partitions and space; a failed one has an error and no partitions."""
+        """Every log directory with its partitions and space.
+
+        A failed directory has an error and no partitions.
+        """
         hosted: dict[str, list[HostedLog]] = {}
         # Taken first: a future log that takes its log's place meanwhile is then seen at least once.
         futures = self._log_manager.futures.all()
@@ -517,12 +539,11 @@ class ReplicaManager:
         return await asyncio.to_thread(describe_directories, live, failed, hosted)
 
     async def alter_replica_log_dirs(self, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:
-        """Begin to move replicas to other log directories; what became of each. Source:
-        ReplicaManager.alterReplicaLogDirs.
+        """Begin to move replicas to other log directories; one outcome for each.
 
         LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (a directory is offline), INVALID_TOPIC_EXCEPTION (its name is too long
-        for a future log). A partition that is not here is remembered, to be made in that directory if it comes:
-        REPLICA_NOT_AVAILABLE, or UNKNOWN_TOPIC_OR_PARTITION.
+        for a future log). A partition that this broker does not host is remembered, and created in that directory if it
+        arrives: REPLICA_NOT_AVAILABLE, or UNKNOWN_TOPIC_OR_PARTITION. Source: ReplicaManager.alterReplicaLogDirs.
         """
         outcomes: dict[TopicPartition, ErrorCode] = {}
         async with self._altering_log_dirs:
@@ -561,7 +582,10 @@ class ReplicaManager:
             self._moves.add(topic_partition)
 
     def log_dir_failed(self, directory: Path, partitions: Sequence[TopicPartition]) -> None:
-        """LogManager's word that a directory went offline, with the partitions on it. Any thread."""
+        """Take a failed log directory and its partitions offline.
+
+        LogManager calls it, on any thread.
+        """
         self._loop.call_soon_threadsafe(self._take_offline, directory, partitions)
 
     def _take_offline(self, directory: Path, partitions: Sequence[TopicPartition]) -> None:

@@ -1,1 +1,1 @@
-"""Who a connection is, and what it may do."""
+"""The principal of a connection, and the authorizer that limits it."""

@@ -1,4 +1,7 @@
-"""The principal: who a connection acts as. Source: org.apache.kafka.common.security.auth.KafkaPrincipal."""
+"""The principal: the identity of a connection.
+
+Source: org.apache.kafka.common.security.auth.KafkaPrincipal.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ USER_TYPE: Final = "User"
 
 @dataclass(frozen=True, slots=True)
 class KafkaPrincipal:
-    """A type (nearly always ``User``) and a name. Immutable; made when a connection has authenticated.
+    """A principal type (nearly always ``User``) and a name. Immutable.
 
-    `token_authenticated` says that a delegation token was used; it is no part of the identity.
+    The broker makes it when a connection has authenticated. `token_authenticated` says that a delegation token was
+    used; it is no part of the identity.
     """
 
     type: str
@@ -30,7 +34,10 @@ class KafkaPrincipal:
 
     @classmethod
     def parse(cls, text: str) -> KafkaPrincipal:
-        """The principal for ``Type:name``. ValueError when there is no colon, or nothing before or after it."""
+        """The principal of ``Type:name``.
+
+        ValueError when the colon is missing, or when either side of it is empty.
+        """
         type_, colon, name = text.partition(":")
         if not colon or not type_ or not name:
             raise ValueError(f"{text!r} is not of the form Type:name")
@@ -38,4 +45,4 @@ class KafkaPrincipal:
 
 
 ANONYMOUS: Final = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
-"""Everybody on a listener without authentication."""
+"""The principal of all clients on a listener without authentication."""

@@ -1,4 +1,5 @@
-"""The controller's events, a module each: `NAME`, and `run`, which KafkaController calls while it is controller.
+"""The controller's events, one module each, with a `NAME` and a `run`.
 
-Events of watched nodes also have the `PATH` whose children they follow.
+KafkaController calls `run` while it is controller. Events of watched nodes also have the `PATH` whose children they
+follow.
 """

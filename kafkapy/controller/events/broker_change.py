@@ -1,4 +1,7 @@
-"""BrokerChange: brokers have registered, or their registrations are gone. Source: processBrokerChange."""
+"""BrokerChange: brokers have registered, or their registrations are gone.
+
+Source: processBrokerChange.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ PATH: Final = BROKER_IDS
 
 
 async def run(controllership: Controllership) -> None:
-    """Compare the registered brokers with those that are known."""
+    """Compare the registered brokers with the known ones."""
     context = controllership.context
     now = await controllership.store.live_brokers()
     before = dict(context.live_brokers)

@@ -14,7 +14,10 @@ NAME: Final = "ControlledShutdown"
 
 
 async def run(controllership: Controllership, broker_id: int) -> set[TopicPartition]:
-    """Hand its leaderships to others; the replicated partitions it still leads. BROKER_NOT_AVAILABLE."""
+    """Move leaderships off the broker; returns the replicated partitions it still leads.
+
+    BROKER_NOT_AVAILABLE.
+    """
     context = controllership.context
     if broker_id not in context.live_brokers:
         raise errors.BrokerNotAvailableError(f"Broker id {broker_id} does not exist.")

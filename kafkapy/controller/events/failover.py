@@ -1,4 +1,7 @@
-"""The failover: a broker was elected as the controller. Source: onControllerFailover."""
+"""The failover: a broker was elected as the controller.
+
+Source: onControllerFailover.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ logger = logging.getLogger("kafka.controller.KafkaController")
 
 
 async def run(controllership: Controllership, raise_epochs: Callable[[], Awaitable[None]]) -> None:
-    """Take over: read everything, tell all brokers, elect leaders, and go on with what was under way.
+    """Read the store, tell all brokers, elect leaders, and resume pending work.
 
     `raise_epochs` is called once the leaderships are known, before a broker hears of them.
     """

@@ -1,4 +1,7 @@
-"""IsrChangeNotification: leaders have changed ISRs in the store. Source: processIsrChangeNotification."""
+"""IsrChangeNotification: leaders have changed ISRs in the store.
+
+Source: processIsrChangeNotification.
+"""
 
 from __future__ import annotations
 

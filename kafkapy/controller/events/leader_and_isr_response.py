@@ -1,4 +1,7 @@
-"""LeaderAndIsrResponseReceived: a broker has begun to lead and follow. Source: processLeaderAndIsrResponseReceived."""
+"""LeaderAndIsrResponseReceived: a broker has begun to lead and follow.
+
+Source: processLeaderAndIsrResponseReceived.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ NAME: Final = "LeaderAndIsrResponseReceived"
 
 
 async def run(controllership: Controllership, broker_id: int, request: LeaderAndIsr, response: BrokerResponse) -> None:
-    """Take the partitions whose log directory has failed offline."""
+    """Take partitions with a failed log directory offline."""
     if response.error is not ErrorCode.NONE:
         return
     before = controllership.context.offline_dir_partitions.get(broker_id, set())

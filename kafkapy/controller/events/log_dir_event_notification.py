@@ -1,4 +1,7 @@
-"""LogDirEventNotification: log directories of brokers have failed. Source: processLogDirEventNotification."""
+"""LogDirEventNotification: log directories of brokers have failed.
+
+Source: processLogDirEventNotification.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ PATH: Final = LOG_DIR_EVENTS
 
 
 async def run(controllership: Controllership) -> None:
-    """Ask the brokers again to lead and follow: their answers say which partitions are on the failed directory."""
+    """Send the brokers their LeaderAndIsr again.
+
+    Their answers say which partitions are on the failed directory.
+    """
     names, values = await notifications.read(controllership.store.store, PATH)
     brokers = {decode_log_dir_event(value) for value in values} & controllership.context.live_brokers.keys()
     try:

@@ -1,4 +1,7 @@
-"""ReplicaLeaderElection: ElectLeaders asks for preferred or unclean elections. Source: processReplicaLeaderElection."""
+"""ReplicaLeaderElection: ElectLeaders asks for preferred or unclean elections.
+
+Source: processReplicaLeaderElection.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ NAME: Final = "ReplicaLeaderElection"
 async def run(
     controllership: Controllership, partitions: list[TopicPartition], unclean: bool
 ) -> dict[TopicPartition, errors.KafkaError | None]:
-    """The error of each partition, None where it has another leader now."""
+    """The error of each partition, None after a successful election."""
     context = controllership.context
     results: dict[TopicPartition, errors.KafkaError | None] = {}
     unknown = errors.UnknownTopicOrPartitionError("The partition does not exist.")

@@ -1,4 +1,4 @@
-"""RetryElection: the store has failed half way through a step. What the step left undone is done again."""
+"""RetryElection: the store failed within a step, and the step is completed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME: Final = "RetryElection"
 
 
 async def run(controllership: Controllership) -> None:
-    """Read the store again, bring to life what it has, and elect leaders where there are none."""
+    """Read the store again, bring its partitions online, and elect missing leaders."""
     await broker_change.run(controllership)
     await controllership.replicas_offline(controllership.context.replicas_without_broker())
     await log_dir_event_notification.run(controllership)
@@ -32,7 +32,7 @@ async def run(controllership: Controllership) -> None:
 
 
 async def _bring_up_partitions(controllership: Controllership) -> None:
-    """Bring to life what is in the context and nothing more, because a step stopped before that."""
+    """Bring partitions online that a stopped step left in the context only."""
     context = controllership.context
     missing = [
         each

@@ -1,5 +1,7 @@
-"""TopicDeletionStopReplicaResponseReceived: a broker has deleted replicas. Source:
-processTopicDeletionStopReplicaResponseReceived."""
+"""TopicDeletionStopReplicaResponseReceived: a broker has deleted replicas.
+
+Source: processTopicDeletionStopReplicaResponseReceived.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ NAME: Final = "StopReplicaResponseReceived"
 
 
 async def run(controllership: Controllership, broker_id: int, request: StopReplica, response: BrokerResponse) -> None:
-    """Tell the deletion of topics which replicas are deleted and which could not be."""
+    """Tell the deletion of topics which replicas were deleted and which failed."""
     asked = {p for p, each in request.partitions.items() if each.delete}
     failed = asked if response.error is not ErrorCode.NONE else asked & response.partition_errors.keys()
     if failed:

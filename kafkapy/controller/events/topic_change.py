@@ -1,4 +1,7 @@
-"""TopicChange: topics that something else than this controller has written. Source: processTopicChange."""
+"""TopicChange: another tool has written topics to the store.
+
+Source: processTopicChange.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ PATH: Final = TOPICS
 
 
 async def run(controllership: Controllership) -> None:
-    """Compare the topics in the store with those that are known."""
+    """Compare the topics in the store with the known ones."""
     now = set(await controllership.store.topics())
     for topic in controllership.context.assignments.keys() - now:
         logger.info("Topic %s has vanished from the metadata store", topic)

@@ -12,7 +12,7 @@ PATH: Final = DELETE_TOPICS
 
 
 async def run(controllership: Controllership) -> None:
-    """Take over the new marks, or remove them where deletion is disabled."""
+    """Queue the newly marked topics, or unmark them while deletion is disabled."""
     marked = await controllership.store.topics_to_delete()
     unknown = marked - controllership.context.assignments.keys()
     await controllership.store.unmark_for_deletion(unknown)

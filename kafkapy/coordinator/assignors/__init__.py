@@ -1,1 +1,4 @@
-"""Assignors of consumers where kafka-python has them. Clients import these; nothing of the coordinators comes along."""
+"""Consumers' assignors at kafka-python's import paths.
+
+Clients import these; they load nothing of the coordinators.
+"""

@@ -1,4 +1,4 @@
-"""kafka-python's `kafka.coordinator.assignors.abstract`: the base of assignors that are written for kafka-python."""
+"""kafka-python's `kafka.coordinator.assignors.abstract`: the base of its assignors."""
 
 from kafkapy.clients.consumer.membership.assignors.api import RebalanceProtocol
 from kafkapy.clients.consumer.membership.assignors.kafka_python import (

@@ -1,4 +1,4 @@
-"""kafka-python's `kafka.coordinator.assignors.cooperative_sticky`, to be named in partition_assignment_strategy."""
+"""kafka-python's `kafka.coordinator.assignors.cooperative_sticky`, for partition_assignment_strategy."""
 
 from kafkapy.clients.consumer.membership.assignors.cooperative_sticky import CooperativeStickyAssignor
 

@@ -1,4 +1,4 @@
-"""kafka-python's `kafka.coordinator.assignors.range`, to be named in partition_assignment_strategy."""
+"""kafka-python's `kafka.coordinator.assignors.range`, for partition_assignment_strategy."""
 
 from kafkapy.clients.consumer.membership.assignors.range import RangeAssignor as RangePartitionAssignor
 

@@ -1,4 +1,4 @@
-"""kafka-python's `kafka.coordinator.assignors.roundrobin`, to be named in partition_assignment_strategy."""
+"""kafka-python's `kafka.coordinator.assignors.roundrobin`, for partition_assignment_strategy."""
 
 from kafkapy.clients.consumer.membership.assignors.roundrobin import RoundRobinAssignor as RoundRobinPartitionAssignor
 

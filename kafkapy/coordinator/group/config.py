@@ -1,4 +1,4 @@
-"""What the group coordinator may be told: the group and offset keys of the broker, and the keys of single groups."""
+"""The group coordinator's configuration: the broker's and single groups' keys."""
 
 from __future__ import annotations
 
@@ -11,41 +11,50 @@ if TYPE_CHECKING:
 
 
 class MigrationPolicy(Enum):
-    """Whether groups with members change their protocol. Source: ConsumerGroupMigrationPolicy."""
+    """Whether groups with members may change their protocol.
+
+    Source: ConsumerGroupMigrationPolicy.
+    """
 
     DISABLED = "disabled"
     DOWNGRADE = "downgrade"
-    """From the consumer protocol to the classic one only."""
+    """Only from the consumer protocol to the classic one."""
     UPGRADE = "upgrade"
-    """From the classic protocol to the consumer one only."""
+    """Only from the classic protocol to the consumer one."""
     BIDIRECTIONAL = "bidirectional"
 
     @property
     def may_upgrade(self) -> bool:
-        """Whether a member of the consumer protocol may join a classic group that has members."""
+        """Whether consumer members may join a classic group that has members."""
         return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
 
     @property
     def may_downgrade(self) -> bool:
-        """Whether a group becomes classic when its last member of the consumer protocol has left."""
+        """Whether a group becomes classic when its last consumer member has left."""
         return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
 class GroupConfig(NamedTuple):
-    """Immutable; the defaults are Kafka's. Times in ms."""
+    """The broker's group and offset keys.
+
+    Immutable; the defaults are Kafka's. Times in ms.
+    """
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 5 * 60 * 1000
-    """After that a member that never got an answer to its first JoinGroup is given up; not configurable."""
+    """Time after which a member without an answer to its first JoinGroup is removed.
+
+    Not configurable.
+    """
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     offsets_retention_check_interval_ms: int = 600_000
     offset_commit_timeout_ms: int = 5_000
     consumer_protocol: bool = True
-    """Whether members may speak the consumer protocol (KIP-848)."""
+    """Whether members may use the consumer protocol (KIP-848)."""
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 2**31 - 1
@@ -54,7 +63,7 @@ class GroupConfig(NamedTuple):
 
     @classmethod
     def from_broker_config(cls, config: BrokerConfig) -> Self:
-        """The keys as they stand in a broker's configuration."""
+        """The configuration with the keys of a broker's configuration."""
         return cls(
             min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),
             max_session_timeout_ms=config.get_int("group.max.session.timeout.ms"),
@@ -75,8 +84,10 @@ class GroupConfig(NamedTuple):
 
 
 class GroupOverrides:
-    """The keys that single groups were given (resource type GROUP), over those of the broker. Made by the broker,
-    changed and read on the control loop. Source: org.apache.kafka.coordinator.group.GroupConfigManager.
+    """The keys of single groups, over those of the broker.
+
+    Their resource type is GROUP. Made by the broker, changed and read on the control loop. Source:
+    org.apache.kafka.coordinator.group.GroupConfigManager.
     """
 
     def __init__(self, config: GroupConfig) -> None:
@@ -84,18 +95,18 @@ class GroupOverrides:
         self._groups: dict[str, Mapping[str, int]] = {}
 
     def put(self, group_id: str, values: Mapping[str, int]) -> None:
-        """A group's own keys (such as consumer.session.timeout.ms), instead of those it had."""
+        """Replace a group's own keys, such as consumer.session.timeout.ms."""
         if values:
             self._groups[group_id] = dict(values)
         else:
             self._groups.pop(group_id, None)
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a member may be silent."""
+        """The group's session timeout in ms."""
         own = self._groups.get(group_id, {})
         return own.get("consumer.session.timeout.ms", self._config.consumer_session_timeout_ms)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """How often a member is to be heard of."""
+        """The group's heartbeat interval in ms."""
         own = self._groups.get(group_id, {})
         return own.get("consumer.heartbeat.interval.ms", self._config.consumer_heartbeat_interval_ms)

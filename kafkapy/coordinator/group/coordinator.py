@@ -1,8 +1,8 @@
-"""GroupCoordinator: what handlers call. Source: org.apache.kafka.coordinator.group.GroupCoordinatorService.
+"""GroupCoordinator: the handlers' interface to groups and offsets.
 
 It finds the shard of a group, runs the operation there, and waits. Errors of the runtime (NOT_COORDINATOR,
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE) are raised like those of the operation; handlers put them into
-the response.
+the response. Source: org.apache.kafka.coordinator.group.GroupCoordinatorService.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ T = TypeVar("T")
 
 
 class GroupCoordinator:
-    """Owns the runtime of __consumer_offsets. Made by KafkaServer; called by handlers on the control loop."""
+    """Owns the runtime of __consumer_offsets.
+
+    KafkaServer makes it; handlers call it on the control loop.
+    """
 
     def __init__(
         self,
@@ -59,8 +62,10 @@ class GroupCoordinator:
         assignors: Iterable[GroupAssignor],
         metadata: Callable[[], MetadataSnapshot],
     ) -> None:
-        """`partition_count` says how many partitions __consumer_offsets has, or will have; `assignors` are those that
-        consumer groups may choose from, the default one first; `metadata` gives the cluster's topics as they are now.
+        """Create the coordinator with its runtime.
+
+        `partition_count` returns how many partitions __consumer_offsets has, or will have. `assignors` are the choices
+        of consumer groups, the default one first. `metadata` returns the cluster's present topics.
         """
         self.config = config
         self.overrides = GroupOverrides(config)
@@ -97,7 +102,7 @@ class GroupCoordinator:
         return self.runtime.partition_for(group_id)
 
     def stop(self) -> None:
-        """Write what is unwritten; whoever waits is told to look for another coordinator."""
+        """Write the unwritten records; waiting requests get NOT_COORDINATOR."""
         self.deleted_topics.close()
         self.runtime.stop()
 
@@ -124,7 +129,7 @@ class GroupCoordinator:
         return self.write(request.group_id, lambda shard, _: shard.sync(request)).map(_writable)
 
     def heartbeat(self, request: HeartbeatRequest) -> Later[ErrorCode]:
-        """Heartbeat. While the group is being loaded every member is taken for alive."""
+        """Heartbeat. While a group loads, every member counts as alive."""
         _check_group_id(request.group_id)
         return self.read(request.group_id, lambda shard, _: shard.heartbeat(request)).map(_alive)
 
@@ -137,18 +142,21 @@ class GroupCoordinator:
 
     @property
     def serves_consumer_protocol(self) -> bool:
-        """Whether members may speak the consumer protocol."""
+        """Whether members may use the consumer protocol."""
         return self.config.consumer_protocol
 
     def consumer_heartbeat(
         self, client: ConsumerClient, request: ConsumerGroupHeartbeatRequest, api_version: int
     ) -> Later[ConsumerGroupHeartbeatResponse]:
-        """ConsumerGroupHeartbeat. See `check_heartbeat` and ConsumerRequests.heartbeat for the errors."""
+        """ConsumerGroupHeartbeat.
+
+        See `check_heartbeat` and ConsumerRequests.heartbeat for the errors.
+        """
         check_heartbeat(request, api_version, self.assignors)
         return self.write(request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request)).map(_writable)
 
     async def describe_consumer(self, group_id: str) -> ConsumerGroupDescribeResponse.Group:
-        """A consumer group with its members; an error in the place of one that is none."""
+        """A consumer group with its members, or the error of its id."""
         try:
             (described,) = await self.read(group_id, self._describe(group_id)).wait()
         except KafkaError as error:
@@ -161,7 +169,10 @@ class GroupCoordinator:
     # --- offsets ----------------------------------------------------------------------------------------------------
 
     def commit_offsets(self, client: ClientInfo, request: OffsetCommit) -> Later[CommitErrors]:
-        """OffsetCommit; an error for each partition. One of TOO_LARGE for more than fits into a batch."""
+        """OffsetCommit; an error for each partition.
+
+        One of TOO_LARGE when the offsets do not fit into a batch.
+        """
         return self.write(request.group_id, lambda shard, now_ms: shard.offsets.commit(client, request, now_ms))
 
     async def fetch_offsets(
@@ -187,15 +198,19 @@ class GroupCoordinator:
         return await self.write(group_id, lambda shard, _: shard.offsets.delete(group_id, partitions)).wait()
 
     def topics_deleted(self, topics: Iterable[str], partitions: Iterable[int] | None = None) -> Later[None]:
-        """Forget what groups have committed for topics that are gone, in partitions of __consumer_offsets (None: those
-        coordinated here). See DeletedTopics.forget.
+        """Forget the offsets of deleted topics; see DeletedTopics.forget.
+
+        `partitions` are partitions of __consumer_offsets; None: those coordinated here.
         """
         return self.deleted_topics.forget(topics, self.runtime.states() if partitions is None else partitions)
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
     async def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListGroupsResponse.Group]:
-        """The groups that this broker coordinates. COORDINATOR_LOAD_IN_PROGRESS while it does not know all of them."""
+        """The groups that this broker coordinates.
+
+        COORDINATOR_LOAD_IN_PROGRESS while it does not know all of them.
+        """
         wanted_states = {state.lower() async for state in in_slices(states)}
         wanted_types = {each.lower() async for each in in_slices(types)}
 
@@ -213,11 +228,11 @@ class GroupCoordinator:
         return listed
 
     async def describe_classic(self, group_id: str) -> DescribeGroupsResponse.Group | None:
-        """One classic group; None when there is none of that id."""
+        """One classic group, or None for an unknown id."""
         return await self.read(group_id, lambda shard, _: shard.describe_classic(group_id)).wait()
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-        """DeleteGroups; an error for each."""
+        """DeleteGroups; an error for each group."""
         errors: dict[str, ErrorCode] = {}
         by_partition: dict[int, list[str]] = {}
         async for group_id in in_slices(dict.fromkeys(group_ids)):
@@ -243,7 +258,7 @@ class GroupCoordinator:
 
 
 def _writable(done: Later[T]) -> T:
-    """The reply. UNKNOWN_SERVER_ERROR for a group that has grown too large to be written."""
+    """The reply; UNKNOWN_SERVER_ERROR for a group that is too large to write."""
     error = done.error
     if isinstance(error, KafkaError) and error.code in TOO_LARGE:
         raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR) from error

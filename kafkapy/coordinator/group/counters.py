@@ -1,4 +1,7 @@
-"""What the group coordinator counts, for metrics. Source: the sensors of GroupCoordinatorMetrics."""
+"""The group coordinator's counters, for metrics.
+
+Source: the sensors of GroupCoordinatorMetrics.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class GroupCounters:
-    """Totals since the start over all shards, those that were unloaded too. Owned by the GroupCoordinator; counted on
-    the control loop, read on any thread.
+    """Totals since the start over all shards, also unloaded ones.
+
+    Owned by the GroupCoordinator; counted on the control loop, read on any thread.
     """
 
     consumer_rebalances: int = 0
@@ -18,4 +22,4 @@ class GroupCounters:
     offset_commits: int = 0
     offset_expirations: int = 0
     offset_deletions: int = 0
-    """By OffsetDelete."""
+    """Offsets that OffsetDelete removed."""

@@ -1,4 +1,4 @@
-"""Forgetting what groups have committed for topics that are gone, so that no topic inherits the offsets of another.
+"""Removes deleted topics' offsets, so that no new topic inherits them.
 
 A topic's name is free again only when every shard has written tombstones for its offsets and synced them (see
 TopicDeletionManager): then neither a crash, nor a power failure, nor a shard that was being loaded brings them back.
@@ -31,14 +31,20 @@ logger = logging.getLogger("kafka.coordinator.group.OffsetMetadataManager")
 RECORDS_PER_STEP: Final = 2000
 """Tombstones in one batch."""
 LOOKED_AT_PER_STEP: Final = 20_000
-"""Offsets that one turn of the loop looks at; a larger group takes a turn by itself."""
+"""Offsets that one turn of the loop reads; a larger group takes a turn by itself."""
 RETRY_MS: Final = 100
 LONGEST_RETRY_MS: Final = 5_000
-"""Before a shard is asked again that could not write: it is being loaded, or its log is offline."""
+"""Longest pause in ms before a shard that could not write is asked again.
+
+The shard is loading, or its log is offline.
+"""
 
 
 class _Sweep:
-    """One walk over a shard's offsets of some topics. Its steps are operations of the runtime."""
+    """One walk over a shard's offsets of some topics.
+
+    Its steps are operations of the runtime.
+    """
 
     def __init__(self, topics: frozenset[str]) -> None:
         self._topics = topics
@@ -48,7 +54,7 @@ class _Sweep:
         self._found: deque[TopicPartition] = deque()
 
     def step(self, shard: GroupShard, now_ms: int) -> Result[bool]:
-        """Some tombstones; the reply says whether there may be more to write."""
+        """Write some tombstones; the reply says whether more may follow."""
         del now_ms
         store = shard.store
         if shard is not self._shard:
@@ -76,12 +82,15 @@ class _Sweep:
 class _Request:
     topics: frozenset[str]
     left: int
-    """Partitions that have not forgotten the topics."""
+    """Partitions that still have offsets of the topics."""
     later: Later[None]
 
 
 class DeletedTopics:
-    """Has the shards of __consumer_offsets forget topics. Owned by GroupCoordinator; used on its thread."""
+    """Removes topics' offsets from the shards of __consumer_offsets.
+
+    Owned by GroupCoordinator; used on its thread.
+    """
 
     def __init__(self, runtime: CoordinatorRuntime[GroupShard], writer: PartitionWriter, clock: Clock) -> None:
         self._runtime = runtime
@@ -90,13 +99,14 @@ class DeletedTopics:
         self._timer = TimerHeap(clock)
         self._queued: dict[int, list[_Request]] = {}
         self._busy: set[int] = set()
-        """Partitions with a sweep under way, or waiting for a retry."""
+        """Partitions with a sweep in progress, or waiting for a retry."""
         self._open: set[_Request] = set()
 
     def forget(self, topics: Iterable[str], partitions: Iterable[int]) -> Later[None]:
-        """Forget the topics' offsets in partitions of __consumer_offsets; done when that survives a power failure.
+        """Remove the topics' offsets from partitions of __consumer_offsets.
 
-        A partition that cannot be written is tried again, for as long as it takes.
+        Done when that survives a power failure. A partition that cannot be written is tried again, for as long as it
+        takes.
         """
         numbers = list(dict.fromkeys(partitions))
         request = _Request(frozenset(topics), len(numbers), Later())
@@ -110,14 +120,14 @@ class DeletedTopics:
         return request.later
 
     def abandon(self) -> None:
-        """__consumer_offsets is gone, and all offsets with it: nothing is left to forget."""
+        """End all requests: __consumer_offsets is deleted, and all offsets with it."""
         self._queued.clear()
         requests, self._open = self._open, set()
         for request in requests:
             request.later.set(None)
 
     def close(self) -> None:
-        """Try nothing again."""
+        """Stop all retries."""
         self._timer.close()
         self._queued.clear()
 

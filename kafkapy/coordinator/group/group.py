@@ -1,4 +1,7 @@
-"""What groups of every type have in common. Source: org.apache.kafka.coordinator.group.Group."""
+"""The base of groups of every type.
+
+Source: org.apache.kafka.coordinator.group.Group.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class GroupType(Enum):
-    """The protocol a group speaks; the values are Kafka's names."""
+    """The protocol of a group; the values are Kafka's names."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -22,8 +25,9 @@ class GroupType(Enum):
 
 
 class Group(ABC):
-    """One group: its members and what may be done with its offsets. Owned by a GroupShard; used on the control loop's
-    thread.
+    """One group: its members and the checks of its offsets.
+
+    Owned by a GroupShard; used on the control loop's thread.
     """
 
     type: GroupType
@@ -39,12 +43,15 @@ class Group(ABC):
     @property
     @abstractmethod
     def protocol_type(self) -> str | None:
-        """What kind of members it has ("consumer", "connect"); None for a group that only stores offsets."""
+        """The protocol type of the members ("consumer", "connect").
+
+        None for a group that only stores offsets.
+        """
 
     @property
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether it has no members, so that it may be deleted."""
+        """Whether the group has no members, so that it may be deleted."""
 
     @abstractmethod
     def validate_offset_commit(
@@ -56,38 +63,47 @@ class Group(ABC):
         *,
         transactional: bool = False,
     ) -> None:
-        """Raises the error that a commit of that member gets."""
+        """Check a member's commit; raises the error that it gets."""
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raises the error that a fetch of that member gets. GROUP_ID_NOT_FOUND makes all offsets unknown."""
+        """Check a member's fetch; raises the error that it gets.
+
+        GROUP_ID_NOT_FOUND makes all offsets unknown.
+        """
         del member_id, member_epoch
 
     @abstractmethod
     def validate_offset_delete(self) -> None:
-        """Raises the error that a deletion of offsets gets."""
+        """Check a deletion of offsets; raises the error that it gets."""
 
     def validate_delete(self) -> None:
-        """Raises the error that the deletion of the group gets."""
+        """Check the deletion of the group; raises the error that it gets."""
         if not self.is_empty:
             raise error_for(ErrorCode.NON_EMPTY_GROUP)
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether members read the topic now: its offsets neither expire nor can they be deleted."""
+        """Whether members read the topic now.
+
+        Its offsets then do not expire, and cannot be deleted.
+        """
 
     @abstractmethod
     def expires_since_ms(self, offset: CommittedOffset) -> int | None:
-        """From when on the retention of an offset is counted (KIP-211); None while it does not expire."""
+        """The start of an offset's retention (KIP-211), in ms.
+
+        None while the offset does not expire.
+        """
 
     @abstractmethod
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What has to be written when the group goes away; its offsets have tombstones of their own."""
+        """The tombstones of the group itself, without those of its offsets."""
 
     def unloaded(self, error: KafkaError) -> None:
-        """This broker coordinates the group no more: fail what waits."""
+        """Fail all waiting requests: another broker coordinates the group now."""
         del error
 
     def offset_commit_seen(self, member_id: str) -> bool:
-        """Whether a commit of the member counts as a heartbeat of it."""
+        """Whether a commit of the member counts as a heartbeat."""
         del member_id
         return False

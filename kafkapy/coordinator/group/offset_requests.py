@@ -1,4 +1,4 @@
-"""What is asked about offsets: commit, fetch, delete, and their expiry.
+"""The requests about offsets: commit, fetch, delete; and the offsets' expiry.
 
 Source: org.apache.kafka.coordinator.group.OffsetMetadataManager (its requests); KIP-211 (expiry), KIP-447 (stable
 offsets). Requests come with topic names: handlers put names in place of topic ids, and check what clients may do.
@@ -26,11 +26,14 @@ from kafkapy.types import TopicPartition
 logger = logging.getLogger("kafka.coordinator.group.OffsetMetadataManager")
 
 FIRST_WITH_GROUP_ID_NOT_FOUND = 9
-"""OffsetCommit version from which an unknown group is GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION."""
+"""OffsetCommit version whose error for an unknown group is GROUP_ID_NOT_FOUND.
+
+Older versions get ILLEGAL_GENERATION.
+"""
 
 
 class NewOffset(NamedTuple):
-    """One offset to commit. `timestamp_ms` -1: now."""
+    """One offset to commit. `timestamp_ms` -1: the present time."""
 
     offset: int
     leader_epoch: int = -1
@@ -39,19 +42,25 @@ class NewOffset(NamedTuple):
 
 
 class OffsetCommit(NamedTuple):
-    """A commit of one member of a group, or of somebody outside (generation -1 and no member id)."""
+    """An OffsetCommit of a member, or of a client outside of the group.
+
+    The latter has generation -1 and no member id.
+    """
 
     group_id: str
     offsets: dict[TopicPartition, NewOffset]
     member_id: str = ""
     group_instance_id: str | None = None
     generation_id: int = -1
-    """Member epoch in the protocol of KIP-848."""
+    """The member epoch in the protocol of KIP-848."""
     retention_ms: int = -1
     producer: ProducerStamp | None = None
     """The transaction that the offsets belong to: they count when it has committed."""
     looked_up: MetadataSnapshot | None = None
-    """Where the request's topics were found. Those that are gone by now, or are others, are refused."""
+    """The snapshot that named the request's topics.
+
+    Topics that were deleted or replaced since are refused.
+    """
 
 
 class FetchedOffset(NamedTuple):
@@ -70,7 +79,10 @@ CommitErrors = dict[TopicPartition, ErrorCode]
 
 
 class OffsetRequests:
-    """Owned by a GroupShard; its methods are operations of the runtime, on the control loop's thread."""
+    """The requests about offsets as operations of the runtime.
+
+    Owned by a GroupShard; used on the control loop's thread.
+    """
 
     def __init__(
         self,
@@ -93,7 +105,7 @@ class OffsetRequests:
     def commit(self, client: ClientInfo, request: OffsetCommit, now_ms: int) -> Result[CommitErrors]:
         """Store offsets; an error for each partition.
 
-        Raises what the group says to the member: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID,
+        Raises the group's error for the member: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID,
         REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND.
         """
         self._validate_commit(client, request)
@@ -118,7 +130,10 @@ class OffsetRequests:
         return Result(errors, records, producer=request.producer)
 
     def _gone(self, request: OffsetCommit) -> set[str]:
-        """Topics that were deleted while the request waited: their offsets would be inherited by the next ones."""
+        """Topics that were deleted while the request waited.
+
+        New topics of these names would inherit the offsets.
+        """
         before, now = request.looked_up, self._metadata()
         if before is None or before is now or before.topics is now.topics:
             return set()
@@ -160,9 +175,9 @@ class OffsetRequests:
         member_id: str | None = None,
         member_epoch: int = -1,
     ) -> dict[TopicPartition, FetchedOffset]:
-        """Committed offsets of some partitions; of all that have one with None.
+        """Committed offsets of some partitions, or (None) of all partitions.
 
-        UNSTABLE_OFFSET_COMMIT with `require_stable` where a transaction is open. Raises what the group says to the
+        UNSTABLE_OFFSET_COMMIT with `require_stable` where a transaction is open. Raises the group's error for the
         member (UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH).
         """
         try:
@@ -193,7 +208,7 @@ class OffsetRequests:
     # --- delete -----------------------------------------------------------------------------------------------------
 
     def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> Result[CommitErrors]:
-        """Forget offsets of topics that nobody in the group reads; an error for each partition.
+        """Forget offsets of unsubscribed topics; an error for each partition.
 
         Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
@@ -214,14 +229,17 @@ class OffsetRequests:
         return Result(errors, records)
 
     def tombstones_of_group(self, group_id: str) -> list[CoordinatorRecord]:
-        """For all offsets of a group that is deleted, those of open transactions too."""
+        """Tombstones for all offsets of a deleted group, also of open transactions."""
         partitions = dict.fromkeys([*self._store.of_group(group_id), *self._store.pending_of_group(group_id)])
         return [offset_tombstone(group_id, *partition) for partition in partitions]
 
     # --- expiry -----------------------------------------------------------------------------------------------------
 
     def expired(self, group: Group, now_ms: int, most: int) -> tuple[list[CoordinatorRecord], bool]:
-        """At most so many tombstones for offsets of a group whose retention is over, and whether none is left then."""
+        """Tombstones for a group's expired offsets, at most `most`.
+
+        Returns also whether no expired offset is left.
+        """
         offsets = self._store.of_group(group.group_id)
         records: list[CoordinatorRecord] = []
         for partition, offset in offsets.items():

@@ -1,4 +1,4 @@
-"""Committed offsets of all groups of a shard, and those of transactions that are still open.
+"""Committed offsets of a shard's groups, and offsets of open transactions.
 
 Source: org.apache.kafka.coordinator.group.OffsetMetadataManager (its state, not its requests). `apply` and
 `apply_end_transaction_marker` are the only ways to change it.
@@ -17,36 +17,42 @@ NO_PRODUCER = -1
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset with what came along. Times in ms since the epoch."""
+    """A committed offset with its metadata. Times in ms since the epoch."""
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int | None = None
-    """Chosen by a client of old (OffsetCommit 2 to 4 with a retention time), None for all others."""
+    """The expiry that an old client chose (OffsetCommit 2 to 4), None for others."""
     sequence: int = -1
-    """Grows with each record of the log, so that a transaction's offset does not replace one that is newer."""
+    """A number that grows with each record of the log.
+
+    A transaction's offset does not replace one with a larger number.
+    """
 
 
 _Offsets = dict[str, dict[TopicPartition, CommittedOffset]]
 
 
 class OffsetStore:
-    """Owned by a GroupShard; used on the control loop's thread."""
+    """The offsets of a shard.
+
+    Owned by a GroupShard; used on the control loop's thread.
+    """
 
     def __init__(self) -> None:
         self._groups: _Offsets = {}
         self._pending: dict[int, _Offsets] = {}
         self._open: dict[str, set[int]] = {}
         self._topics: dict[str, dict[str, int]] = {}
-        """Topic to group to how many of its offsets are of the topic, committed and pending ones."""
+        """Topic to group to the number of its offsets of the topic, committed and pending."""
         self._sequence = 0
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int = NO_PRODUCER) -> None:
-        """Take over a record: an offset, an offset of a transaction, or a tombstone."""
+        """Apply a record: an offset, a transactional offset, or a tombstone."""
         self._sequence += 1
         partition = TopicPartition(key.topic, key.partition)
         if value is None:
@@ -71,7 +77,10 @@ class OffsetStore:
             self._open.setdefault(key.group, set()).add(producer_id)
 
     def apply_end_transaction_marker(self, producer_id: int, committed: bool) -> list[str]:
-        """A transaction has ended: its offsets count now, or are dropped. The groups that had some."""
+        """End a transaction: its offsets count now, or are dropped.
+
+        Returns the groups of these offsets.
+        """
         self._sequence += 1
         ended = self._pending.pop(producer_id, {})
         for group_id, offsets in ended.items():
@@ -131,18 +140,18 @@ class OffsetStore:
         return list(self._groups)
 
     def has_open_transactions(self, group_id: str) -> bool:
-        """Whether a transaction that has not ended holds offsets of the group."""
+        """Whether an open transaction holds offsets of the group."""
         return group_id in self._open
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether a transaction that has not ended holds an offset of that partition."""
+        """Whether an open transaction holds an offset of the partition."""
         producers = self._open.get(group_id)
         return producers is not None and any(
             partition in self._pending[producer].get(group_id, ()) for producer in producers
         )
 
     def pending_of_group(self, group_id: str) -> Iterator[TopicPartition]:
-        """Partitions of which transactions that have not ended hold offsets; perhaps more than once."""
+        """Partitions with offsets of open transactions; a partition may repeat."""
         for producer in self._open.get(group_id, ()):
             yield from self._pending[producer].get(group_id, ())
 
@@ -151,7 +160,10 @@ class OffsetStore:
         return list(dict.fromkeys(group_id for topic in topics for group_id in self._topics.get(topic, ())))
 
     def partitions_of_topics(self, group_id: str, topics: AbstractSet[str]) -> tuple[list[TopicPartition], int]:
-        """A group's partitions of some topics with an offset, committed or pending; and how many were looked at."""
+        """A group's partitions of some topics with an offset, committed or pending.
+
+        Returns also how many offsets were read.
+        """
         stores = [self._groups.get(group_id, {})]
         stores += [self._pending[producer].get(group_id, {}) for producer in self._open.get(group_id, ())]
         found = dict.fromkeys(each for offsets in stores for each in offsets if each.topic in topics)

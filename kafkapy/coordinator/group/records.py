@@ -1,4 +1,4 @@
-"""The records of groups in __consumer_offsets, in the versions that Kafka 4.1 writes.
+"""The records of groups in __consumer_offsets, as Kafka 4.1 writes them.
 
 Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers and the schemas of its records.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OFFSET_COMMIT_KEY: Final = 1
 OFFSET_COMMIT_VALUE: Final = 3
 OFFSET_COMMIT_VALUE_WITH_EXPIRY: Final = 1
-"""The only version that has room for a retention that the client chose (requests up to version 4)."""
+"""The only version with a retention that the client chose (requests up to version 4)."""
 GROUP_METADATA_KEY: Final = 2
 GROUP_METADATA_VALUE: Final = 3
 
@@ -43,7 +43,7 @@ GROUP_RECORDS: Final = RecordTypes(
 
 
 def offset_commit(group_id: str, topic: str, partition: int, offset: CommittedOffset) -> CoordinatorRecord:
-    """A committed offset."""
+    """The record of a committed offset."""
     value = OffsetCommitValue(
         offset=offset.offset,
         leader_epoch=offset.leader_epoch,
@@ -58,7 +58,7 @@ def offset_commit(group_id: str, topic: str, partition: int, offset: CommittedOf
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
-    """An offset that is forgotten."""
+    """The tombstone of a committed offset."""
     return CoordinatorRecord(_offset_key(group_id, topic, partition), OFFSET_COMMIT_KEY, None)
 
 
@@ -67,5 +67,5 @@ def _offset_key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
 
 
 def group_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """A classic group that is gone."""
+    """The tombstone of a classic group."""
     return CoordinatorRecord(GroupMetadataKey(group=group_id), GROUP_METADATA_KEY, None)

@@ -1,8 +1,8 @@
 """GroupShard: the groups and offsets of one partition of __consumer_offsets.
 
-Source: org.apache.kafka.coordinator.group.GroupCoordinatorShard. It puts the parts together: ClassicRequests over
-ClassicRebalance, ConsumerRequests and ClassicMembers over ConsumerRebalance, OffsetRequests over an OffsetStore, and
-what is asked of groups of every type.
+It connects the parts: ClassicRequests over ClassicRebalance, ConsumerRequests and ClassicMembers over
+ConsumerRebalance, OffsetRequests over an OffsetStore, and the requests about groups of every type. Source:
+org.apache.kafka.coordinator.group.GroupCoordinatorShard.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 RECORDS_PER_EXPIRY: Final = 2000
-"""Tombstones written in one operation: they go into one batch."""
+"""Tombstones of one operation: they go into one batch."""
 
 
 class GroupEvent(NamedTuple):
-    """A group has become stable in a new generation, or empty."""
+    """A group became stable in a new generation, or empty."""
 
     group_id: str
     generation_id: int
@@ -70,7 +70,10 @@ class GroupEvent(NamedTuple):
 
 
 class GroupShard:
-    """Made by the runtime for a partition that this broker leads; used on the control loop's thread."""
+    """The groups of one partition that this broker leads.
+
+    The runtime makes it; it is used on the control loop's thread.
+    """
 
     def __init__(
         self,
@@ -83,7 +86,10 @@ class GroupShard:
         overrides: GroupOverrides,
         counters: GroupCounters,
     ) -> None:
-        """`assignors` by name, the default one first."""
+        """Create the shard's parts.
+
+        `assignors` by name, the default one first.
+        """
         self.config = config
         self._counters = counters
         self._announce = rebalanced
@@ -118,12 +124,12 @@ class GroupShard:
     # --- state ------------------------------------------------------------------------------------------------------
 
     def apply(self, record: CoordinatorRecord, producer_id: int = -1, producer_epoch: int = -1) -> None:
-        """See Shard: the only way for durable state to change."""
+        """Apply a record: only this method changes durable state; see Shard."""
         del producer_epoch
         if record.key_version <= OFFSET_COMMIT_KEY:
             key = cast(OffsetCommitKey, record.key)
             if record.value is not None and key.group not in self.groups:
-                # A consumer that assigns its partitions itself has no group but its offsets.
+                # A consumer that assigns its own partitions has a group only for its offsets.
                 self._create_classic(key.group)
             self.store.apply(key, cast("OffsetCommitValue | None", record.value), producer_id)
         elif record.key_version == GROUP_METADATA_KEY:
@@ -146,7 +152,7 @@ class GroupShard:
                 del self.groups[group_id]
                 self._keep_offsets(group_id)
                 if not self._loading:
-                    # It is deleted, and nobody waits in it, or it is a consumer group from the next record on.
+                    # It is deleted, and no member waits in it, or it is a consumer group from the next record on.
                     self._rebalance.converted(group, ErrorCode.REBALANCE_IN_PROGRESS)
             return
         converted = self._migration.take_converted(value)
@@ -159,8 +165,9 @@ class GroupShard:
             group.take_over(value)
 
     def _keep_offsets(self, group_id: str) -> None:
-        """A group is gone, but not its offsets, while it changes its protocol: what comes next may never have been
-        written.
+        """Keep a group's offsets when its protocol changes.
+
+        The record of the next group may never have been written.
         """
         if self.store.of_group(group_id) or self.store.has_open_transactions(group_id):
             self._create_classic(group_id)
@@ -191,7 +198,7 @@ class GroupShard:
             group.unloaded(error)
 
     def find_classic(self, group_id: str) -> ClassicGroup | None:
-        """The classic group of that id."""
+        """The classic group of that id, or None."""
         group = self.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
@@ -247,7 +254,10 @@ class GroupShard:
     # --- groups of every type ---------------------------------------------------------------------------------------
 
     def list_groups(self, states: AbstractSet[str], types: AbstractSet[str]) -> list[ListGroupsResponse.Group]:
-        """The groups with one of the states and one of the types, in lower case; no filter: all."""
+        """The groups with one of the states and one of the types.
+
+        Filters are in lower case; an empty filter matches all.
+        """
         return [
             ListGroupsResponse.Group(
                 group_id=group.group_id,
@@ -260,7 +270,7 @@ class GroupShard:
         ]
 
     def describe_classic(self, group_id: str) -> DescribeGroupsResponse.Group | None:
-        """A classic group with its members; None when there is none."""
+        """A classic group with its members, or None."""
         group = self.find_classic(group_id)
         if group is None:
             return None
@@ -304,7 +314,10 @@ class GroupShard:
         return Result(errors, records)
 
     def _forget(self, group: Group) -> list[CoordinatorRecord]:
-        """What has to be written for a group to be gone. One that was never written goes at once."""
+        """The tombstones that delete a group.
+
+        A group without records is deleted at once.
+        """
         if isinstance(group, ClassicGroup):
             for member_id in group.pending_join:
                 self._rebalance.cancel_heartbeat(group, member_id)
@@ -328,9 +341,9 @@ class GroupShard:
         self.timer.schedule("expire-offsets", wait, lambda _shard, now_ms: self.expire(now_ms))
 
     def expire(self, now_ms: int, left: deque[Group] | None = None) -> Result[None]:
-        """Forget offsets whose retention is over, and groups that have neither members nor offsets (KIP-211).
+        """Forget expired offsets, and groups without members and offsets (KIP-211).
 
-        What is more than fits into a batch goes in the next ones; `left` are the groups that were not looked at yet.
+        Tombstones beyond one batch go into the next ones; `left` are the groups that were not checked yet.
         """
         groups = deque(self.groups.values()) if left is None else left
         records: list[CoordinatorRecord] = []
@@ -341,13 +354,13 @@ class GroupShard:
             try:
                 records += self._expired(group, now_ms, RECORDS_PER_EXPIRY - len(records))
             except Exception:
-                # One group must not keep those of all others.
+                # One group must not block the expiry of all others.
                 logger.exception("The offsets of group %s could not be looked at", group.group_id)
             if len(records) >= RECORDS_PER_EXPIRY:
                 groups.appendleft(group)
 
         def go_on(error: BaseException | None) -> None:
-            # At once when there may be more; what could not be written waits for the next time.
+            # At once when there may be more; unwritten tombstones wait for the next time.
             if error is None and groups:
                 self.timer.schedule("expire-offsets", 0, lambda _shard, now_ms: self.expire(now_ms, groups))
             else:

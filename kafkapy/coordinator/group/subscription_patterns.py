@@ -1,11 +1,11 @@
-"""Regular expressions that members subscribe to topics by (KIP-848), with the syntax and the guarantees of RE2.
+"""Regular expressions of subscriptions (KIP-848), in RE2's syntax.
 
-A pattern comes from anybody who may send a heartbeat, so neither its compilation nor a match may take long or much
-memory: RE2 matches in linear time, and what it would compile to something large is refused as not valid.
+A pattern comes from any client that may send a heartbeat, so neither its compilation nor a match may take long or much
+memory: RE2 matches in linear time, and a pattern that compiles to a large program is refused as not valid.
 
 Source: Kafka compiles with RE2/J, in org.apache.kafka.coordinator.group.Utils (throwIfRegularExpressionIsInvalid) and
-GroupMetadataManager (refreshRegularExpressions). RE2 itself reads the same syntax, but for a name that is given to two
-groups and for \\C, which it takes; what it says of a pattern that is not valid is put in RE2/J's words.
+GroupMetadataManager (refreshRegularExpressions). RE2 itself reads the same syntax, except that it accepts a name given
+to two groups, and \\C; its description of a pattern that is not valid is translated into RE2/J's words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_MEMORY: Final = 1 << 20
 MAX_PROGRAM: Final = 20_000
 """Instructions of a compiled pattern. At worst each takes about 12 ns for each character of a topic's name."""
 MAX_SECONDS: Final = 5.0
-"""Time after which a pattern is given up."""
+"""Seconds after which a match is stopped."""
 
 _TOO_LARGE: Final = "expression too large"
 _DESCRIPTIONS: Final[Mapping[str, str]] = {
@@ -48,7 +48,10 @@ logger = logging.getLogger("kafkapy.coordinator")
 
 
 class TopicPattern:
-    """A compiled pattern. Immutable, for any thread; the GIL is free while RE2 matches."""
+    """A compiled pattern.
+
+    Immutable, for any thread; the GIL is free while RE2 matches.
+    """
 
     __slots__ = ("_compiled",)
 
@@ -60,7 +63,10 @@ class TopicPattern:
         return self._compiled.fullmatch(name.encode()) is not None
 
     def matching(self, names: Iterable[str]) -> frozenset[str]:
-        """Those names that match. TimeoutError after MAX_SECONDS; for a worker thread where there may be many."""
+        """The names that match. TimeoutError after MAX_SECONDS.
+
+        For a worker thread where there may be many.
+        """
         deadline = time.monotonic() + MAX_SECONDS
         found = []
         for name in names:
@@ -74,7 +80,7 @@ class TopicPattern:
 def compile_pattern(text: str) -> TopicPattern:
     """The compiled pattern; takes some 50 ms at most.
 
-    INVALID_REGULAR_EXPRESSION, with the reason, for one that is not valid or that is too large.
+    INVALID_REGULAR_EXPRESSION, with the reason, for a pattern that is not valid or too large.
     """
     try:
         encoded = text.encode()
@@ -97,9 +103,10 @@ def compile_pattern(text: str) -> TopicPattern:
 
 
 def resolve(patterns: Iterable[str], topics: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The topics that each pattern matches. Any thread; with thousands of topics it is one for a worker thread.
+    """The topics that each pattern matches.
 
-    A pattern that is not valid matches nothing, and so does one that takes longer than MAX_SECONDS; both are logged.
+    Any thread; with thousands of topics, a worker thread. A pattern that is not valid matches no topic, nor does a
+    pattern that takes longer than MAX_SECONDS; both are logged.
     """
     names = list(topics)
     resolved: dict[str, frozenset[str]] = {}
@@ -114,7 +121,7 @@ def resolve(patterns: Iterable[str], topics: Iterable[str]) -> dict[str, frozens
 
 @cache
 def _engine() -> tuple[Any, Any]:
-    """RE2 and its options, when the first pattern comes: most brokers never see one, and all of them start."""
+    """RE2 and its options, loaded with the first pattern: most brokers never see one."""
     import re2
 
     options = re2.Options()
@@ -125,7 +132,10 @@ def _engine() -> tuple[Any, Any]:
 
 
 def _description(message: str) -> str:
-    """RE2/J's words for what RE2 says, which is a reason and, mostly, the part of the pattern that it is about."""
+    """RE2/J's description for an error of RE2.
+
+    RE2's message is a reason and, mostly, the part of the pattern that it concerns.
+    """
     reason, _, part = message.partition(": ")
     if part.startswith("(?<"):
         return "invalid named capture"

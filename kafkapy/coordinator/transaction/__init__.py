@@ -1,1 +1,1 @@
-"""The transaction coordinator: `coordinator.py` is what handlers call, `shard.py` what decides."""
+"""The transaction coordinator: `coordinator.py` serves handlers, `shard.py` decides."""

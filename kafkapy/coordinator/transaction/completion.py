@@ -1,4 +1,4 @@
-"""From a decided outcome to a finished transaction: markers to all partitions, then the record that says so.
+"""The completion of decided transactions: all markers, then the last record.
 
 Source: kafka.coordinator.transaction.TransactionMarkerChannelManager and
 TransactionMarkerRequestCompletionHandler.
@@ -23,7 +23,7 @@ logger = logging.getLogger("kafka.coordinator.transaction.TransactionMarkerChann
 RETRY_PAUSE_MS: Final = 100
 
 _REFUSED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Another coordinator has taken over: it is not for this one to end the transaction any more."""
+"""Another coordinator has taken over: this one must not end the transaction any more."""
 _SKIPPED: Final = frozenset({ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
 """The partition cannot hold a marker, now or later."""
 _PERHAPS_DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER})
@@ -49,19 +49,20 @@ class _Completion:
         self.in_flight: set[TopicPartition] = set()
         self.failures = 0
         self.unwritten = False
-        """All markers are written, but the record that says so could not be yet."""
+        """All markers are written, and the last record is not."""
 
     @property
     def name(self) -> str:
-        """For people: the transactional id and who its producer is."""
+        """The transactional id and its producer, for people."""
         return f"{self.metadata.transactional_id} ({self.marker.producer_id}, epoch {self.marker.producer_epoch})"
 
 
 class Completions:
-    """The transactions that are prepared. Owned by the TransactionCoordinator; used on the control loop's thread.
+    """The prepared transactions.
 
-    `run` runs a write operation on a partition's shard. `is_gone` says of a partition that did not take a marker
-    whether it was deleted, so that nobody waits for it.
+    Owned by the TransactionCoordinator; used on the control loop's thread. `run` runs a write operation on a
+    partition's shard. `is_gone` returns whether a partition that did not take a marker was deleted, so that no
+    transaction waits for it.
     """
 
     def __init__(self, run: Run, markers: MarkerWriter, is_gone: Callable[[TopicPartition], bool]) -> None:
@@ -75,7 +76,7 @@ class Completions:
 
     @property
     def waiting_markers(self) -> int:
-        """Markers for partitions that cannot take them yet: their leader is not known, or not ready."""
+        """Markers for partitions whose leader is unknown, or not ready yet."""
         return sum(len(job.remaining - job.in_flight) for job in list(self._jobs.values()))
 
     @property
@@ -84,7 +85,7 @@ class Completions:
         return sum(job.unwritten for job in list(self._jobs.values()))
 
     def start(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
-        """The outcome of a transaction is committed: bring it to its partitions."""
+        """Write the markers of a transaction whose outcome is committed."""
         key = (shard.partition, metadata.transactional_id)
         job = self._jobs.get(key)
         if job is not None and job.shard is shard and job.metadata == metadata:
@@ -101,13 +102,13 @@ class Completions:
         if self._jobs.get(key) is not job:
             return False
         if job.shard.unloaded:
-            # Whoever loads the partition next finds the transaction prepared.
+            # The next coordinator of the partition finds the transaction prepared.
             del self._jobs[key]
             return False
         return True
 
     def forget(self, shard: TransactionShard) -> None:
-        """The shard's partition is not coordinated here any more."""
+        """Drop the shard's transactions: another broker coordinates its partition now."""
         for key in [key for key, job in self._jobs.items() if job.shard is shard]:
             del self._jobs[key]
 

@@ -1,4 +1,4 @@
-"""What the transaction coordinator may be told: the transaction keys of the broker's configuration."""
+"""The configuration of the transaction coordinator, from the broker's transaction keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class TransactionConfig(NamedTuple):
-    """Immutable; the defaults are Kafka's. Times in ms."""
+    """The broker's transaction keys.
+
+    Immutable; the defaults are Kafka's. Times in ms.
+    """
 
     max_timeout_ms: int = 900_000
     """transaction.max.timeout.ms"""
@@ -28,7 +31,7 @@ class TransactionConfig(NamedTuple):
 
     @classmethod
     def from_broker_config(cls, config: BrokerConfig) -> Self:
-        """The keys as they stand in a broker's configuration."""
+        """The configuration with the keys of a broker's configuration."""
         return cls(
             max_timeout_ms=config.get_int("transaction.max.timeout.ms"),
             expiration_ms=config.get_int("transactional.id.expiration.ms"),

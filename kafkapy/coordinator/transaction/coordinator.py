@@ -1,7 +1,8 @@
-"""TransactionCoordinator: what handlers call. Source: kafka.coordinator.transaction.TransactionCoordinator.
+"""TransactionCoordinator: the handlers' interface to transactions.
 
 It finds the shard of a transactional id, runs the operation there, and waits. Errors of the runtime (NOT_COORDINATOR,
-COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE) are raised like those of the operation.
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE) are raised like those of the operation. Source:
+kafka.coordinator.transaction.TransactionCoordinator.
 
 The version of a request says which flow its client follows (KIP-890). Up to AddPartitionsToTxn 3 and EndTxn 4 clients
 name their partitions before they produce, and keep their epoch: transaction.version 0. With EndTxn 5 they get a new
@@ -40,14 +41,16 @@ logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator
 T = TypeVar("T")
 
 EXPIRED_AT_ONCE: Final = 500
-"""Ids that are forgotten in one batch, so that it stays far below max.message.bytes."""
+"""Ids that one batch removes, so that it stays far below max.message.bytes."""
 
 
 class TransactionCoordinator:
-    """Owns the runtime of __transaction_state. Made by KafkaServer; called by handlers on the control loop.
+    """Owns the runtime of __transaction_state.
 
-    `next_producer_id` gives an id that was never used. `partition_count` says how many partitions
-    __transaction_state has, or will have. `is_gone` says of a partition that is not led here whether it was deleted.
+    KafkaServer makes it; handlers call it on the control loop.
+
+    `next_producer_id` returns an id that was never used. `partition_count` returns how many partitions
+    __transaction_state has, or will have. `is_gone` returns whether a partition that another broker leads was deleted.
     """
 
     def __init__(
@@ -88,7 +91,7 @@ class TransactionCoordinator:
             if error is None:
                 answer.set(done.result())
             elif isinstance(error, KafkaError) and error.code in TOO_LARGE:
-                # Not the client's message is too large but what is kept of its transaction.
+                # The transaction's record is too large, not the client's message.
                 answer.fail(error_for(ErrorCode.UNKNOWN_SERVER_ERROR, error.message))
             else:
                 answer.fail(error)
@@ -99,7 +102,7 @@ class TransactionCoordinator:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def on_leadership_change(self, partition: TopicPartition, leader_epoch: int, leads: bool) -> None:
-        """For ReplicaManager.leadership_listeners: this broker leads a partition at an epoch, or does not any more."""
+        """Load or unload a partition's shard; for ReplicaManager.leadership_listeners."""
         if partition.topic != TRANSACTION_STATE_TOPIC:
             return
         number = partition.partition
@@ -108,12 +111,12 @@ class TransactionCoordinator:
         self.runtime.on_leadership_change(partition, leader_epoch, leads)
 
     def start(self) -> None:
-        """Look for timed out transactions and expired ids from now on."""
+        """Start the checks for timed out transactions and expired ids."""
         self._every(lambda: self.config.abort_interval_ms, "abort-timed-out", self.abort_timed_out)
         self._every(lambda: self.config.expiry_interval_ms, "expire", self.expire)
 
     def stop(self) -> None:
-        """Write what is unwritten; whoever waits is told to look for another coordinator."""
+        """Write the unwritten records; waiting requests get NOT_COORDINATOR."""
         self.runtime.stop()
 
     def _every(self, interval_ms: Callable[[], int], name: str, work: Callable[[], object]) -> None:
@@ -124,19 +127,19 @@ class TransactionCoordinator:
         self.runtime.timer.schedule(name, interval_ms(), due)
 
     def abort_timed_out(self) -> None:
-        """Abort the transactions that are open for longer than their producers said they would be."""
+        """Abort the transactions that have exceeded their producers' timeouts."""
         for partition, shard in self.runtime.shards().items():
             for transactional_id in shard.timed_out(self.runtime.clock.time_ms()):
                 later = self._run(partition, _abort_timed_out(transactional_id))
                 later.then(lambda done, name=transactional_id: _log_rollback(name, done))  # type: ignore[misc]
 
     def expire(self) -> None:
-        """Forget the ids that were not used for transactional.id.expiration.ms."""
+        """Remove the ids that were unused for transactional.id.expiration.ms."""
         for partition, shard in self.runtime.shards().items():
             self._expire_some(partition, shard, iter(list(shard.transactions)))
 
     def _expire_some(self, partition: int, shard: TransactionShard, ids: Iterator[str]) -> None:
-        """Look at the next of some ids, and at those behind them in a later turn of the loop."""
+        """Expire the next ids, and the rest in later turns of the loop."""
         looked_at = list(islice(ids, EXPIRED_AT_ONCE))
         if not looked_at or self.runtime.shards().get(partition) is not shard:
             return
@@ -170,7 +173,10 @@ class TransactionCoordinator:
         partitions: Iterable[TopicPartition],
         client_version: int = TRANSACTION_VERSION_0,
     ) -> Later[None]:
-        """AddPartitionsToTxn and AddOffsetsToTxn; see TransactionShard.add_partitions. Done when it is certain."""
+        """AddPartitionsToTxn and AddOffsetsToTxn; see TransactionShard.add_partitions.
+
+        Done when the record is committed.
+        """
         added = frozenset(partitions)
         return self._run(
             self.partition_for(transactional_id),
@@ -180,7 +186,10 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> Later[dict[TopicPartition, ErrorCode]]:
-        """AddPartitionsToTxn that only asks; see TransactionShard.verify_partitions. Done when it is certain."""
+        """AddPartitionsToTxn for verification only; see TransactionShard.verify_partitions.
+
+        Done when the state is committed.
+        """
         asked = list(partitions)
         partition = self.partition_for(transactional_id)
         return self.runtime.read(
@@ -190,10 +199,10 @@ class TransactionCoordinator:
     def ensure_in_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
     ) -> None:
-        """Raises unless the partition is part of the producer's transaction at this very moment.
+        """Check that the partition is in the producer's transaction at this moment.
 
-        What is written to the partition before the control loop's next turn comes before the marker. NOT_COORDINATOR
-        and COORDINATOR_LOAD_IN_PROGRESS, what TransactionShard.verify_partitions raises, TRANSACTION_ABORTABLE.
+        Writes to the partition before the control loop's next turn precede the marker. NOT_COORDINATOR and
+        COORDINATOR_LOAD_IN_PROGRESS, the errors of TransactionShard.verify_partitions, TRANSACTION_ABORTABLE.
         """
         number = self.partition_for(transactional_id)
         shard = self.runtime.shards().get(number)
@@ -211,7 +220,10 @@ class TransactionCoordinator:
         committed: bool,
         client_version: int = TRANSACTION_VERSION_0,
     ) -> ProducerIdAndEpoch:
-        """EndTxn; see TransactionShard.end_transaction. Answered when the outcome is certain."""
+        """EndTxn; see TransactionShard.end_transaction.
+
+        The answer waits until the outcome is committed.
+        """
 
         def operation(new_producer_id: int | None) -> Operation[TransactionShard, ProducerIdAndEpoch | None]:
             return lambda shard, now_ms: shard.end_transaction(
@@ -221,7 +233,7 @@ class TransactionCoordinator:
         return await self._with_producer_id(transactional_id, operation)
 
     async def describe(self, transactional_id: str) -> TransactionMetadata:
-        """One id. INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND."""
+        """One transactional id. INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND."""
         if not transactional_id:
             raise error_for(ErrorCode.INVALID_REQUEST)
         found = await self.runtime.read(
@@ -234,8 +246,10 @@ class TransactionCoordinator:
     def list_transactions(
         self, producer_ids: Iterable[int], states: Iterable[TransactionState] | None, duration_ms: int = -1
     ) -> list[TransactionMetadata]:
-        """The ids coordinated here, by producer ids (none: all), states (None: all), and how long ago in ms the
-        transaction began at least. COORDINATOR_LOAD_IN_PROGRESS while not all are known.
+        """The ids coordinated here, filtered.
+
+        By producer ids (none: all), states (None: all), and the least time in ms since the transaction began.
+        COORDINATOR_LOAD_IN_PROGRESS while not all are known.
         """
         if ShardState.LOADING in self.runtime.states().values():
             raise error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -264,7 +278,10 @@ class TransactionCoordinator:
         transactional_id: str,
         operation: Callable[[int | None], Operation[TransactionShard, ProducerIdAndEpoch | None]],
     ) -> ProducerIdAndEpoch:
-        """Run an operation that may want a new producer id; they come from the metadata store, so it is run again."""
+        """Run an operation that may need a new producer id.
+
+        Ids come from the metadata store, so the operation runs again with one.
+        """
         reply = await self._write(transactional_id, operation(None))
         if reply is None:
             reply = await self._write(transactional_id, operation(await self._next_producer_id()))

@@ -1,7 +1,7 @@
-"""Writing the markers that end transactions to partitions that this broker leads.
+"""Writes the end markers of transactions to partitions that this broker leads.
 
-Source: kafka.server.KafkaApis.handleWriteTxnMarkersRequest. Used by the coordinator for its own transactions, and by
-the WriteTxnMarkers handler for those of others.
+The coordinator uses it for its own transactions, and the WriteTxnMarkers handler for those of others. Source:
+kafka.server.KafkaApis.handleWriteTxnMarkersRequest.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ _NOT_READY: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What the group coordinator says while it cannot take a marker; transaction coordinators know it by another name."""
+"""Errors of a group coordinator that cannot take a marker now.
+
+Transaction coordinators know them by another name.
+"""
 
 
 class Marker(NamedTuple):
-    """The outcome of a producer's transaction, as it is written to each of its partitions."""
+    """The outcome of a producer's transaction, as each partition gets it."""
 
     producer_id: int
     producer_epoch: int
@@ -42,7 +45,7 @@ class Marker(NamedTuple):
 
 
 class MarkerWriter(Protocol):
-    """Where markers go: the logs of this broker, or other brokers."""
+    """The target of markers: the logs of this broker, or other brokers."""
 
     def write(self, partition: TopicPartition, marker: Marker) -> Later[None]:
         """Write a marker; done when it is committed.
@@ -53,13 +56,14 @@ class MarkerWriter(Protocol):
 
 
 CompleteOffsets = Callable[[int, Marker], Later[None]]
-"""How the group coordinator is told that a transaction has ended in a partition of __consumer_offsets."""
+"""Tells the group coordinator that a transaction has ended in a partition of __consumer_offsets."""
 
 
 class LocalMarkerWriter:
-    """Markers for partitions led here. Made by KafkaServer; used on the control loop's thread.
+    """Writes markers to partitions led here.
 
-    `complete_offsets` writes those for __consumer_offsets, so that the offsets count from the marker on.
+    KafkaServer makes it; used on the control loop's thread. `complete_offsets` writes those for __consumer_offsets, so
+    that the offsets count from the marker on.
     """
 
     def __init__(
@@ -79,12 +83,15 @@ class LocalMarkerWriter:
         writer.on_committed(self._committed)
 
     def close(self) -> None:
-        """Forget who waits."""
+        """Drop all waiting markers."""
         self._timer.close()
         self._waiting.clear()
 
     def write(self, partition: TopicPartition, marker: Marker) -> Later[None]:
-        """See MarkerWriter. UNKNOWN_SERVER_ERROR, as in Kafka, for a marker that is no producer's."""
+        """Write a marker; see MarkerWriter.
+
+        UNKNOWN_SERVER_ERROR, as in Kafka, for a marker that is no producer's.
+        """
         if marker.producer_id < 0 or marker.producer_epoch == NO_EPOCH:
             said = f"A marker needs a producer, not {marker.producer_id} with epoch {marker.producer_epoch}"
             return Later.failure(error_for(ErrorCode.UNKNOWN_SERVER_ERROR, said))

@@ -1,7 +1,8 @@
-"""TransactionMetadata: what is known of one transactional id, and its transitions.
+"""TransactionMetadata: the state of one transactional id, and its transitions.
 
-Source: kafka.coordinator.transaction.TransactionMetadata. Here it is a value: a transition makes a new one, which goes
-into a record, and the record into the shard. So there is no pending state; who comes meanwhile meets the new one.
+Here it is a value: a transition makes a new one, which goes into a record, and the record into the shard. So there is
+no pending state; requests that arrive meanwhile use the new one. Source:
+kafka.coordinator.transaction.TransactionMetadata.
 """
 
 from __future__ import annotations
@@ -15,27 +16,28 @@ from kafkapy.types import TopicPartition
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**15 - 1
-"""Never handed out, so that every producer can be fenced by a higher epoch."""
+"""Never handed out, so that a higher epoch can fence every producer."""
 LAST_EPOCH: Final = MAX_EPOCH - 1
 
 TRANSACTION_VERSION_0: Final = 0
 TRANSACTION_VERSION_2: Final = 2
-"""KIP-890: each transaction has an epoch of its own."""
+"""KIP-890: each transaction has a new epoch."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a producer identifies itself by."""
+    """The identity of a producer: its id and epoch."""
 
     producer_id: int
     producer_epoch: int
 
 
 class TransactionMetadata(NamedTuple):
-    """One transactional id. Immutable; times in ms since the epoch, -1 for none.
+    """One transactional id.
 
-    `next_producer_id` is the id that takes over when a transaction has ended with the last epoch of this one, and
-    `previous_producer_id` the id before, as long as its client may not have heard of the new one. A transition that is
-    not allowed raises ValueError: the caller has to have checked what clients may ask for.
+    Immutable; times in ms since the epoch, -1 for none. `next_producer_id` is the id that takes over when a transaction
+    has ended with the last epoch of this one, and `previous_producer_id` the id before, as long as its client may not
+    have received the new one. A transition that is not allowed raises ValueError: the caller has to check the clients'
+    requests.
     """
 
     transactional_id: str
@@ -49,31 +51,31 @@ class TransactionMetadata(NamedTuple):
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
     client_version: int = TRANSACTION_VERSION_0
-    """The transaction version that the current transaction, or the last one, was made or ended by."""
+    """The transaction version that made or ended the present or last transaction."""
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
-        """Who may go on with this id."""
+        """The producer that may continue with this id."""
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def has_exhausted_epochs(self) -> bool:
-        """Whether no epoch can be handed out any more that could still be fenced."""
+        """Whether the last epoch that could still be fenced is in use."""
         return self.producer_epoch >= LAST_EPOCH
 
     @property
     def bumps_epochs(self) -> bool:
-        """Whether the transaction has, or had, an epoch of its own (KIP-890)."""
+        """Whether the present or last transaction got a new epoch (KIP-890)."""
         return self.client_version >= TRANSACTION_VERSION_2
 
     def timed_out(self, now_ms: int) -> bool:
-        """Whether the transaction is open for longer than its producer said it would be."""
+        """Whether the transaction has exceeded its producer's timeout."""
         return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
 
     # --- transitions ------------------------------------------------------------------------------------------------
 
     def initialized(self, epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        """A producer begins, or goes on, with an epoch."""
+        """The id after a producer began, or continued, with an epoch."""
         return self._to(
             TransactionState.EMPTY,
             producer_epoch=epoch,
@@ -84,7 +86,7 @@ class TransactionMetadata(NamedTuple):
         )
 
     def rotated(self, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        """A producer begins with a new producer id, as the epochs of the old one have run out."""
+        """The id with a new producer id, after the old one's last epoch."""
         return self._to(
             TransactionState.EMPTY,
             producer_id=producer_id,
@@ -99,7 +101,10 @@ class TransactionMetadata(NamedTuple):
     def with_partitions(
         self, added: Iterable[TopicPartition], now_ms: int, client_version: int = TRANSACTION_VERSION_0
     ) -> TransactionMetadata:
-        """Partitions become part of the transaction, which begins with the first."""
+        """The id with partitions added to its transaction.
+
+        The first ones begin the transaction.
+        """
         begins = self.state is not TransactionState.ONGOING
         if not begins:
             client_version = max(client_version, self.client_version)
@@ -114,22 +119,26 @@ class TransactionMetadata(NamedTuple):
     def prepared(
         self, committed: bool, client_version: int, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> TransactionMetadata:
-        """The outcome is decided. With KIP-890 the epoch grows at once, so that the markers fence what comes late."""
+        """The id with a decided outcome.
+
+        With KIP-890 the epoch grows at once, so that the markers fence late requests.
+        """
         bumps = client_version >= TRANSACTION_VERSION_2
         return self._to(
             TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
             producer_epoch=self.producer_epoch + 1 if bumps else self.producer_epoch,
             next_producer_id=next_producer_id,
-            # A transaction that nothing was put into has no other beginning than its end.
+            # A transaction without partitions has no other beginning than its end.
             start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
             last_update_ms=now_ms,
             client_version=client_version,
         )
 
     def fenced(self, now_ms: int, client_version: int = TRANSACTION_VERSION_0) -> TransactionMetadata:
-        """The transaction is to be aborted on behalf of the coordinator, and its producer's epoch is over.
+        """The id with its producer's epoch fenced, before the coordinator aborts.
 
-        With version 2 a client that knows KIP-890 may find that out by aborting it, and go on with the new epoch.
+        With version 2 a client that knows KIP-890 may find that out by aborting the transaction, and go on with the new
+        epoch.
         """
         return self._to(
             TransactionState.PREPARE_ABORT,
@@ -139,7 +148,7 @@ class TransactionMetadata(NamedTuple):
         )
 
     def completed(self, now_ms: int) -> TransactionMetadata:
-        """The outcome is in all partitions."""
+        """The id after its outcome reached all partitions."""
         changes: dict[str, Any] = {}
         if self.next_producer_id != NO_PRODUCER_ID:
             changes["previous_producer_id"] = self.producer_id
@@ -156,7 +165,7 @@ class TransactionMetadata(NamedTuple):
     def _to(self, state: TransactionState, **changes: Any) -> TransactionMetadata:
         if not state.may_follow(self.state):
             raise ValueError(f"{self.transactional_id}: {state.label} cannot follow {self.state.label}")
-        # Both hold until the next transition only: one that wants them says so.
+        # Both hold until the next transition only: a transition that keeps them passes them.
         fresh = {"next_producer_id": NO_PRODUCER_ID, "previous_producer_id": NO_PRODUCER_ID}
         made = self._replace(state=state, **(fresh | changes))
         if made.producer_id < 0 or not 0 <= made.producer_epoch <= MAX_EPOCH:

@@ -21,7 +21,7 @@ TRANSACTION_RECORDS: Final = RecordTypes({KEY_VERSION: (TransactionLogKey, Trans
 
 
 def transaction_record(metadata: TransactionMetadata) -> CoordinatorRecord:
-    """A transactional id as it is from now on."""
+    """The record of a transactional id's new state."""
     key = TransactionLogKey(transactional_id=metadata.transactional_id)
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(metadata.partitions):
@@ -52,17 +52,20 @@ def transaction_record(metadata: TransactionMetadata) -> CoordinatorRecord:
 
 
 def transaction_tombstone(transactional_id: str) -> CoordinatorRecord:
-    """A transactional id that is forgotten."""
+    """The tombstone of a transactional id."""
     return CoordinatorRecord(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION, None)
 
 
 def transactional_id_of(record: CoordinatorRecord) -> str:
-    """The id that a record is about."""
+    """The transactional id of a record."""
     return cast(TransactionLogKey, record.key).transactional_id
 
 
 def metadata_of(record: CoordinatorRecord) -> TransactionMetadata | None:
-    """What a record says; None for a tombstone. CORRUPT_MESSAGE for a state that Kafka does not have."""
+    """The state in a record; None for a tombstone.
+
+    CORRUPT_MESSAGE for a state that Kafka does not have.
+    """
     if record.value is None:
         return None
     value = cast(TransactionLogValue, record.value)
@@ -83,7 +86,7 @@ def metadata_of(record: CoordinatorRecord) -> TransactionMetadata | None:
         ),
         start_ms=value.transaction_start_timestamp_ms,
         last_update_ms=value.transaction_last_update_timestamp_ms,
-        # Kafka says here which id there was before every change, the same one too.
+        # Kafka writes here the producer id from before the change, even an unchanged one.
         previous_producer_id=NO_PRODUCER_ID
         if value.previous_producer_id == value.producer_id
         else value.previous_producer_id,

@@ -1,11 +1,13 @@
-"""TransactionShard: the transactional ids of one partition of __transaction_state, and what producers may do with them.
+"""TransactionShard: the transactional ids of one partition of __transaction_state.
 
-Source: kafka.coordinator.transaction.TransactionCoordinator and TransactionStateManager. Every operation looks at the
-id as it is, raises the error its caller gets, or returns the record that changes the id; `apply` takes that over.
+Every operation reads the present state of the id, raises the error its caller gets, or returns the record that changes
+the id; `apply` applies the record. Source: kafka.coordinator.transaction.TransactionCoordinator and
+TransactionStateManager.
 
-A transaction's end has two steps. First it is written that it will end (PrepareCommit, PrepareAbort). When that is
-committed, `prepared` is called, and the markers go to all partitions. When they are all there, the end is written
-(CompleteCommit, CompleteAbort). A broker that dies in between finds the prepared state in its log, and goes on.
+A transaction's end has two steps. First a record says that it will end (PrepareCommit, PrepareAbort). When that is
+committed, `prepared` is called, and the markers go to all partitions. When all partitions have them, a record says that
+it has ended (CompleteCommit, CompleteAbort). A broker that dies in between finds the prepared state in its log, and
+completes it.
 """
 
 from __future__ import annotations
@@ -43,18 +45,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")
 
 RESUME_PAUSE_MS: Final = 100
-"""Before a prepared transaction, whose record was not committed in time, is looked at again."""
+"""Pause in ms before a prepared transaction, whose record was not committed in time, is checked again."""
 
 Prepared = Callable[["TransactionShard", TransactionMetadata], None]
 
 
 class TransactionShard:
-    """Made by the runtime for a partition that this broker leads; its methods are operations of the runtime, on the
-    control loop's thread.
+    """The transactional ids of one partition that this broker leads.
+
+    The runtime makes it; its methods are operations of the runtime, on the control loop's thread.
 
     `prepared` is called with each transaction whose outcome is decided and committed: its markers are to be written.
-    `forget` is called when that is not this shard's work any more.
-    Operations that may need a new producer id get one, or return None as their reply to be called again with one.
+    `forget` is called when another broker takes that over. Operations that may need a new producer id get one, or
+    return None as their reply to be called again with one.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class TransactionShard:
     ) -> None:
         self.partition = context.partition
         self.coordinator_epoch = coordinator_epoch
-        """The leader epoch of the partition; in every marker, so that a coordinator that was replaced is refused."""
+        """The leader epoch of the partition, in every marker; it fences a replaced coordinator."""
         self.timer = context.timer
         self.transactions: dict[str, TransactionMetadata] = {}
         self.unloaded = False
@@ -75,13 +78,15 @@ class TransactionShard:
         self._prepared = prepared
         self._forget = forget
         self._last_epochs: dict[str, tuple[ProducerIdAndEpoch, int]] = {}
-        """The epoch that a producer had before it asked for the current one: it may ask again. Lost with the broker, as
-        in Kafka."""
+        """The epoch of a producer before its present one, in case it asks again.
+
+        Lost with the broker, as in Kafka.
+        """
 
     # --- state ------------------------------------------------------------------------------------------------------
 
     def apply(self, record: CoordinatorRecord, producer_id: int = -1, producer_epoch: int = -1) -> None:
-        """See Shard: the only way for durable state to change."""
+        """Apply a record: only this method changes durable state; see Shard."""
         del producer_id, producer_epoch
         metadata = metadata_of(record)
         if metadata is None:
@@ -91,10 +96,10 @@ class TransactionShard:
             self.transactions[metadata.transactional_id] = metadata
 
     def apply_end_transaction_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
-        """See Shard. Nothing in this topic is written in transactions."""
+        """See Shard. No record of this topic belongs to a transaction."""
 
     def on_loaded(self, now_ms: int) -> None:
-        """See Shard: go on with what was decided before."""
+        """Complete the transactions that are prepared; see Shard."""
         del now_ms
         for transactional_id, metadata in self.transactions.items():
             if metadata.state.is_prepared:
@@ -111,13 +116,13 @@ class TransactionShard:
             metadata = shard.transactions.get(transactional_id)
             if metadata is None or not metadata.state.is_prepared:
                 return Result(None)
-            # No record: this waits until all that was written before is committed. The timer tries it again if not.
+            # No record: this waits until all earlier records are committed. The timer tries it again if not.
             return Result(None, after=lambda error: None if error else shard._prepared(shard, metadata))
 
         self.timer.schedule(("resume", transactional_id), delay_ms, resume)
 
     def _write(self, metadata: TransactionMetadata, reply: Any) -> Result[Any]:
-        """Have the id be like this."""
+        """The result that writes a new state of the id."""
         if not metadata.state.is_prepared:
             return Result(reply, [transaction_record(metadata)])
 
@@ -131,7 +136,10 @@ class TransactionShard:
         return Result(reply, [transaction_record(metadata)], after=written)
 
     def find(self, transactional_id: str, producer_id: int, producer_epoch: int) -> TransactionMetadata:
-        """The id of a producer that is not fenced. INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED."""
+        """The id of a producer that is not fenced.
+
+        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
+        """
         metadata = self._known(transactional_id)
         if metadata.producer_id != producer_id:
             raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -157,7 +165,9 @@ class TransactionShard:
         now_ms: int,
         new_producer_id: int | None = None,
     ) -> Result[ProducerIdAndEpoch | None]:
-        """A producer begins, and fences those before it; or it goes on after an error (KIP-360), with `expected`.
+        """Begin a producer and fence its predecessors, or continue after an error.
+
+        A producer with `expected` continues (KIP-360).
 
         INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS while a transaction is
         being ended.
@@ -194,7 +204,7 @@ class TransactionShard:
         return self._write(metadata, metadata.producer)
 
     def _next_epoch(self, metadata: TransactionMetadata, expected: ProducerIdAndEpoch | None) -> tuple[int, int]:
-        """The epoch to hand out, and the one before it that may still be told."""
+        """The epoch to hand out, and the valid one before it."""
         if expected is None:
             return metadata.producer_epoch + 1, NO_PRODUCER_EPOCH
         if expected.producer_epoch == metadata.producer_epoch:
@@ -208,9 +218,10 @@ class TransactionShard:
     def _fence(
         self, metadata: TransactionMetadata, expected: ProducerIdAndEpoch | None, now_ms: int
     ) -> Result[ProducerIdAndEpoch | None]:
-        """Abort; the client hears that when it is committed, and asks again.
+        """Abort the transaction; the client gets an error and asks again.
 
-        The epoch that fences is handed out to the producer whose transaction it was only, if it is that one which asks.
+        The error is sent when the abort is committed. Only the producer of the aborted transaction, if it is the one
+        that asks, gets the fencing epoch.
         """
         ask_again: Later[ProducerIdAndEpoch | None] = Later.failure(error_for(ErrorCode.CONCURRENT_TRANSACTIONS))
         if expected == metadata.producer:
@@ -219,7 +230,10 @@ class TransactionShard:
         return self._write(metadata.fenced(now_ms), ask_again)
 
     def _ended_by_coordinator(self, metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-        """The transaction is to be aborted; its producer may ask for the next epoch and go on."""
+        """The id before the coordinator's abort.
+
+        Its producer may ask for the next epoch and go on.
+        """
         fenced = metadata.fenced(now_ms, TRANSACTION_VERSION_2)
         if not metadata.has_exhausted_epochs:
             self._last_epochs[metadata.transactional_id] = (fenced.producer, metadata.producer_epoch)
@@ -235,9 +249,12 @@ class TransactionShard:
         now_ms: int,
         client_version: int = TRANSACTION_VERSION_0,
     ) -> Result[None]:
-        """Partitions become part of the transaction. What `find` raises; CONCURRENT_TRANSACTIONS while one ends."""
+        """Add partitions to the transaction.
+
+        The errors of `find`; CONCURRENT_TRANSACTIONS while a transaction is being ended.
+        """
         if self._known(transactional_id).state.is_prepared:
-            # Asked first: the producer may know already the id and the epoch that it has from the end on.
+            # This check comes first: the producer may know already the id and the epoch that it gets from the end on.
             raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
         metadata = self.find(transactional_id, *producer)
         added = frozenset(partitions)
@@ -248,7 +265,10 @@ class TransactionShard:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Which partitions are part of the transaction; TRANSACTION_ABORTABLE for the others. Raises as above."""
+        """Verify partitions: TRANSACTION_ABORTABLE for those outside of the transaction.
+
+        Raises the errors of add_partitions.
+        """
         metadata = self.find(transactional_id, *producer)
         if metadata.state.is_prepared:
             raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -268,7 +288,7 @@ class TransactionShard:
         now_ms: int,
         new_producer_id: int | None = None,
     ) -> Result[ProducerIdAndEpoch | None]:
-        """Commit or abort. The reply is who the producer is from then on.
+        """Commit or abort; the reply is the producer's identity from then on.
 
         INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE; CONCURRENT_TRANSACTIONS while
         a transaction is being ended.
@@ -283,7 +303,7 @@ class TransactionShard:
             client_version = max(client_version, metadata.client_version)
             return self._prepare(metadata, committed, client_version, now_ms, new_producer_id)
         if bumps and not is_retry and not committed:
-            # Nothing was put into it. It is ended all the same, as the client counts on its next epoch.
+            # The transaction has no partitions. It is ended all the same, as the client counts on its next epoch.
             return self._prepare(metadata, committed, client_version, now_ms, new_producer_id)
         outcome = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
         if not is_retry or state is not outcome:
@@ -310,7 +330,10 @@ class TransactionShard:
         return self._write(prepared, producer)
 
     def complete(self, prepared: TransactionMetadata, now_ms: int) -> Result[None]:
-        """The markers of a transaction are in all partitions. Nothing when that was not the last word on it."""
+        """Write the last record of a transaction whose markers are all written.
+
+        Without effect when the id has changed since.
+        """
         if self.transactions.get(prepared.transactional_id) != prepared:
             return Result(None)
         completed = prepared.completed(now_ms)
@@ -319,11 +342,11 @@ class TransactionShard:
     # --- time -------------------------------------------------------------------------------------------------------
 
     def timed_out(self, now_ms: int) -> list[str]:
-        """The ids whose transaction is open for too long."""
+        """The ids whose transaction has exceeded its timeout."""
         return [name for name, metadata in self.transactions.items() if metadata.timed_out(now_ms)]
 
     def abort_timed_out(self, transactional_id: str, now_ms: int) -> Result[bool]:
-        """Abort a transaction that is open for too long, and end its producer's epoch. Whether there was one.
+        """Abort a timed out transaction and fence its producer; whether it did.
 
         A producer that knows KIP-890 may ask for the next epoch, or abort, and go on.
         """
@@ -333,7 +356,7 @@ class TransactionShard:
         return self._write(self._ended_by_coordinator(metadata, now_ms), True)
 
     def expired(self, transactional_ids: Iterable[str], now_ms: int) -> list[str]:
-        """Those of some ids that were not used for transactional.id.expiration.ms."""
+        """The ids, of those given, that were unused for transactional.id.expiration.ms."""
         limit = now_ms - self._config.expiration_ms
         known = ((name, self.transactions.get(name)) for name in transactional_ids)
         return [
@@ -343,13 +366,16 @@ class TransactionShard:
         ]
 
     def expire(self, transactional_ids: Iterable[str], now_ms: int) -> Result[int]:
-        """Forget those of some ids that are not used still. How many."""
+        """Remove the given ids that are still unused; returns their number."""
         tombstones = [transaction_tombstone(name) for name in self.expired(transactional_ids, now_ms)]
         return Result(len(tombstones), tombstones)
 
 
 def _is_valid(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Whether a producer that was `expected` may go on, as far as its id says; its epoch is looked at later."""
+    """Whether a producer that was `expected` may continue, by its id.
+
+    The caller checks its epoch later.
+    """
     if expected.producer_id == metadata.producer_id:
         return True
     # It may ask again after the answer with its new producer id was lost.
@@ -357,9 +383,10 @@ def _is_valid(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bo
 
 
 def _is_the_same(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
-    """Whether an EndTxn may be asked for the second time. Before KIP-890 nothing tells it from the first time: True.
+    """Whether an EndTxn may be a repeated one.
 
-    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    Before KIP-890 it cannot be told from the first: True. INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+    CONCURRENT_TRANSACTIONS.
     """
     if metadata.producer_id != producer.producer_id:
         raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -371,12 +398,12 @@ def _is_the_same(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) ->
 
 
 def _is_retry(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
-    """Whether an EndTxn of a client that knows KIP-890 is asked for the second time, as its epoch tells.
+    """Whether a KIP-890 client repeats an EndTxn, by its epoch.
 
     INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
     if metadata.state.is_prepared:
-        # Asked first: the producer may know already the id and the epoch that it has from the end on.
+        # This check comes first: the producer may know already the id and the epoch that it gets from the end on.
         raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
     ended = metadata.bumps_epochs and metadata.state.is_complete
     on_overflow = (
@@ -391,7 +418,7 @@ def _is_retry(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bo
         raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if metadata.producer_epoch == producer.producer_epoch:
         return False
-    # The highest epoch is never told to a client: it stands there after a timeout only.
+    # The highest epoch is never sent to a client: only a timeout sets it.
     if ended and metadata.producer_epoch == producer.producer_epoch + 1 and metadata.producer_epoch < MAX_EPOCH:
         return True
     raise error_for(ErrorCode.PRODUCER_FENCED)

@@ -1,4 +1,4 @@
-"""The states of a transactional id, and which may follow which.
+"""The states of a transactional id, and their allowed transitions.
 
 Source: kafka.coordinator.transaction.TransactionState. The numbers and names are Kafka's: the numbers stand in
 __transaction_state, the names in answers to ListTransactions and DescribeTransactions.
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class TransactionState(Enum):
-    """Where a transactional id is. The value is what stands in its record.
+    """The state of a transactional id; records hold the value.
 
     PrepareEpochFence and Dead are never written: fencing a producer and preparing the abort of its transaction are one
     step here, and a forgotten id leaves a tombstone.
@@ -33,7 +33,7 @@ class TransactionState(Enum):
 
     @classmethod
     def of_label(cls, label: str) -> TransactionState | None:
-        """The state of that name, None for a name that Kafka does not have."""
+        """The state of that name, or None for an unknown name."""
         return _BY_LABEL.get(label)
 
     @property
@@ -48,7 +48,7 @@ class TransactionState(Enum):
 
     @property
     def may_expire(self) -> bool:
-        """Whether an id in this state is forgotten when it is not used for long."""
+        """Whether an unused id in this state expires."""
         return self is TransactionState.EMPTY or self.is_complete
 
     def may_follow(self, before: TransactionState) -> bool:

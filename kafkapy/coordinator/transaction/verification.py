@@ -1,7 +1,8 @@
-"""Is a partition in a producer's transaction? Asked of the transaction coordinator before a first batch is appended, so
-that no partition is left with a transaction that nobody will end (KIP-890).
+"""Verifies that a partition is in a producer's transaction (KIP-890).
 
-Source: org.apache.kafka.server.transaction.AddPartitionsToTxnManager, and ReplicaManager for what clients are told.
+The broker asks the transaction coordinator before it appends a first batch, so that no partition is left with a
+transaction that nobody will end. Source: org.apache.kafka.server.transaction.AddPartitionsToTxnManager, and
+ReplicaManager for the errors that clients get.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kafkapy.errors import ErrorCode, code_of
 from kafkapy.types import TopicPartition
 
 Refusals = dict[TopicPartition, ErrorCode]
-"""The partitions that are not in the transaction, or may not be, and why."""
+"""Refused partitions and their errors: outside of the transaction, or not allowed in it."""
 
 TIME_BUCKETS: Final = 16
 """VerificationTimeMs counts times below 1, 2, 4 ... ms."""
@@ -35,27 +36,30 @@ _NOT_READY: Final = frozenset(
 
 
 class Operation(Enum):
-    """What a request's version says its client knows of KIP-890 (TransactionSupportedOperation)."""
+    """The client's support of KIP-890, from its request's version.
+
+    Source: TransactionSupportedOperation.
+    """
 
     DEFAULT_ERROR = 0
     GENERIC_ERROR = 1
-    """It knows TRANSACTION_ABORTABLE."""
+    """The client knows TRANSACTION_ABORTABLE."""
     ADD_PARTITION = 2
-    """It leaves it to the broker to add the partition."""
+    """The client leaves it to the broker to add the partition."""
 
     @classmethod
     def of_produce(cls, version: int) -> Operation:
-        """Of a Produce."""
+        """The operation of a Produce version."""
         return cls.ADD_PARTITION if version >= 12 else cls.GENERIC_ERROR if version == 11 else cls.DEFAULT_ERROR
 
     @classmethod
     def of_txn_offset_commit(cls, version: int) -> Operation:
-        """Of a TxnOffsetCommit."""
+        """The operation of a TxnOffsetCommit version."""
         return cls.ADD_PARTITION if version >= 5 else cls.GENERIC_ERROR if version == 4 else cls.DEFAULT_ERROR
 
 
 class Coordinates(Protocol):
-    """Who knows of a transaction: this broker's TransactionCoordinator, or another one's by AddPartitionsToTxn 4."""
+    """A transaction coordinator: this broker's, or another's by AddPartitionsToTxn 4."""
 
     def add_partitions(
         self,
@@ -74,25 +78,25 @@ class Coordinates(Protocol):
 
 @dataclass(slots=True)
 class VerificationTimes:
-    """How long questions took. `buckets[i]` counts those below 2**i ms that were not below half of it, the last one all
-    that took longer.
+    """The durations of verifications.
+
+    `buckets[i]` counts those below 2**i ms that were not below half of it; the last bucket counts all longer ones.
     """
 
     buckets: list[int] = field(default_factory=lambda: [0] * (TIME_BUCKETS + 1))
     total_ms: int = 0
 
     def add(self, took_ms: int) -> None:
-        """One more."""
+        """Add a duration."""
         self.total_ms += took_ms
         self.buckets[min(max(took_ms, 0).bit_length(), TIME_BUCKETS)] += 1
 
 
 class TransactionVerification:
-    """Asks, and asks again while the transaction before is being ended. Made by Coordinators; used on the control
-    loop's thread.
+    """Verifies partitions, and retries while the previous transaction is being ended.
 
-    `enabled` is transaction.partition.verification.enable: without it only those are asked about whose client leaves
-    it to the broker to add the partition.
+    Coordinators makes it; used on the control loop's thread. `enabled` is transaction.partition.verification.enable:
+    without it, only partitions are verified whose client leaves it to the broker to add them.
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class TransactionVerification:
     ) -> None:
         self.enabled = enabled
         self.failures = 0
-        """Partitions that were not confirmed, since the start."""
+        """The number of partitions that were not confirmed since the start."""
         self.times = VerificationTimes()
         self._coordinator = coordinator
         self._clock = clock
@@ -116,7 +120,7 @@ class TransactionVerification:
         self._backoff_max_ms = backoff_max_ms
 
     def close(self) -> None:
-        """Who would be asked about again gets the last answer."""
+        """End the retries; each gets its last answer."""
         self._timer.close()
         waiting, self._waiting = self._waiting, {}
         for answer, refused in waiting.items():
@@ -131,11 +135,11 @@ class TransactionVerification:
         *,
         patient: bool = False,
     ) -> Later[Refusals]:
-        """Which of the partitions are refused; empty when all are in the transaction. Never fails.
+        """The refused partitions; empty when all are in the transaction. Never fails.
 
-        A partition is in it for certain: the coordinator's record of that is committed. With `patient` the question is
-        put again for a while when the answer is CONCURRENT_TRANSACTIONS and the client leaves adding to the broker:
-        the end of its transaction before is on its way, and will be there sooner than the client could be back.
+        An accepted partition is in it for certain: the coordinator's record of that is committed. With `patient` the
+        request is repeated for a while when the answer is CONCURRENT_TRANSACTIONS and the client leaves adding to the
+        broker: the previous transaction ends sooner than the client could ask again.
         """
         started = self._clock.monotonic_ms()
         deadline = started + self._backoff_max_ms if patient and operation is Operation.ADD_PARTITION else started
@@ -192,7 +196,7 @@ class TransactionVerification:
 
 
 def _shown(error: ErrorCode, operation: Operation) -> ErrorCode:
-    """What the client knows the coordinator's error by."""
+    """The coordinator's error as the client knows it."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and operation is Operation.DEFAULT_ERROR:
@@ -203,8 +207,8 @@ def _shown(error: ErrorCode, operation: Operation) -> ErrorCode:
 def produce_error(error: ErrorCode, operation: Operation) -> tuple[ErrorCode, str]:
     """A refusal as a Produce answers it: code and message.
 
-    Older clients would not try again after some of these errors; NOT_ENOUGH_REPLICAS they do, and without asking for
-    metadata before.
+    Older clients would not retry after some of these errors. They retry after NOT_ENOUGH_REPLICAS, and without asking
+    for metadata before.
     """
     if error is ErrorCode.INVALID_TXN_STATE:
         return error, "The partition was not added to the transaction"

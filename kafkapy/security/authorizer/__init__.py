@@ -1,1 +1,4 @@
-"""Authorizers: the contract (`base`) and the built-in ones, registered through `register_authorizers`."""
+"""Authorizers: the contract (`base`) and the built-in ones.
+
+Plugins and kafkapy register them through `register_authorizers`.
+"""

@@ -1,6 +1,6 @@
-"""The authorizer of a broker without one: everything is allowed, and there are no ACLs.
+"""The authorizer of a broker without ACLs: it allows every action.
 
-Registered as ``allow_all``, which an empty authorizer.class.name stands for.
+It is registered as ``allow_all``, and an empty authorizer.class.name selects it.
 """
 
 from __future__ import annotations
@@ -26,52 +26,53 @@ _NO_AUTHORIZER = "No authorizer is configured on this broker."
 
 
 class AllowAllAuthorizer:
-    """Allows everything to everybody; answers ACL requests with SECURITY_DISABLED, as Kafka without an authorizer does.
+    """Allows every action to every principal.
 
-    Has no state, so it may be called on any thread.
+    It answers ACL requests with SECURITY_DISABLED, as Kafka without an authorizer does. It has no state, so any thread
+    may call it.
     """
 
     @property
     def decisions_epoch(self) -> int:
-        """The epoch that tells the data plane not to ask."""
+        """ALLOW_ALL_EPOCH: the data plane never asks this authorizer."""
         return ALLOW_ALL_EPOCH
 
     def configure(self, config: BrokerConfig) -> None:
-        """There is nothing to configure."""
+        """Reads no configuration."""
 
     def authorize(
         self, context: AuthorizableRequestContext, actions: Sequence[Action]
     ) -> list[AuthorizationResult]:
-        """ALLOWED for each."""
+        """ALLOWED for each action."""
         return [AuthorizationResult.ALLOWED] * len(actions)
 
     def authorize_by_resource_type(
         self, context: AuthorizableRequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """True."""
+        """True: every resource type allows every operation."""
         return True
 
     def create_acls(
         self, context: AuthorizableRequestContext, bindings: Sequence[AclBinding]
     ) -> list[KafkaError | None]:
-        """SECURITY_DISABLED for each."""
+        """SECURITY_DISABLED for each ACL."""
         return [error_for(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in bindings]
 
     def delete_acls(
         self, context: AuthorizableRequestContext, filters: Sequence[AclBindingFilter]
     ) -> list[AclDeleteResult]:
-        """SECURITY_DISABLED for each."""
+        """SECURITY_DISABLED for each filter."""
         return [AclDeleteResult(error=error_for(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER)) for _ in filters]
 
     def acls(self, acl_filter: AclBindingFilter) -> Iterable[AclBinding]:
-        """Raises SecurityDisabledError: there are no ACLs to list."""
+        """Raises SecurityDisabledError: this authorizer keeps no ACLs."""
         raise error_for(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Releases nothing."""
 
 
 @hookimpl
 def register_authorizers() -> Mapping[str, Callable[[], Authorizer]]:
-    """The name this authorizer is known by."""
+    """The factory of this authorizer, by its registered name."""
     return {"allow_all": AllowAllAuthorizer}

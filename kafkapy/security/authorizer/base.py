@@ -1,7 +1,8 @@
-"""The contract of an authorizer: may this principal do that to this resource? Source: KIP-504.
+"""The contract of an authorizer: principal, operation and resource give an answer.
 
-An authorizer is called on the control loop and answers at once, from memory. The data plane caches its answers for each
-connection and drops them when `decisions_epoch` changes; so a produce or fetch asks once per topic, not each time.
+The broker calls an authorizer on the control loop, and it answers at once, from memory. The data plane caches the
+answers for each connection and drops them when `decisions_epoch` changes; so a produce or fetch asks once per topic,
+not each time. Source: KIP-504.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kafkapy.errors import KafkaError
 from kafkapy.types import AclOperation, AclPermissionType, PatternType, ResourceType, SecurityProtocol
 
 ALLOW_ALL_EPOCH: Final = -1
-"""The `decisions_epoch` of an authorizer that never denies anything: the data plane does not ask it at all."""
+"""The `decisions_epoch` of an authorizer that denies nothing: the data plane never asks it."""
 
 
 
@@ -29,8 +30,8 @@ class AuthorizationResult(Enum):
 class Action(NamedTuple):
     """One question: an operation on one resource.
 
-    `log_if_allowed` and `log_if_denied` say whether the answer belongs into the authorizer's log; filtering a list for
-    what a client may see is not worth a line.
+    `log_if_allowed` and `log_if_denied` say whether the authorizer logs its answer. A list that is filtered for a
+    client's permissions logs nothing.
     """
 
     operation: AclOperation
@@ -42,7 +43,10 @@ class Action(NamedTuple):
 
 
 class AuthorizableRequestContext(Protocol):
-    """What an authorizer may know of a request. The broker's `RequestContext` is one."""
+    """The part of a request that an authorizer sees.
+
+    The broker's `RequestContext` implements it.
+    """
 
     @property
     def principal(self) -> Any:
@@ -54,19 +58,19 @@ class AuthorizableRequestContext(Protocol):
 
     @property
     def listener_name(self) -> str:
-        """The listener the connection came in on."""
+        """The name of the listener that accepted the connection."""
 
     @property
     def security_protocol(self) -> SecurityProtocol:
-        """That listener's protocol."""
+        """The security protocol of that listener."""
 
     @property
     def api_key(self) -> int:
-        """The request's API."""
+        """The API key of the request."""
 
     @property
     def api_version(self) -> int:
-        """The request's version."""
+        """The API version of the request."""
 
     @property
     def client_id(self) -> str | None:
@@ -78,7 +82,10 @@ class AuthorizableRequestContext(Protocol):
 
 
 class AclBinding(NamedTuple):
-    """One ACL: on which resources, for whom, from where, what, allowed or denied. `host` is an address or ``*``."""
+    """One ACL: resource pattern, principal, host, operation, and permission.
+
+    `host` is an address, or ``*`` for all addresses.
+    """
 
     resource_type: ResourceType
     resource_name: str
@@ -90,7 +97,10 @@ class AclBinding(NamedTuple):
 
 
 class AclBindingFilter(NamedTuple):
-    """Which ACLs are meant. None, ANY, and MATCH as pattern type, stand for "whatever"."""
+    """A filter for ACLs.
+
+    None, ANY, and MATCH as pattern type, match every value.
+    """
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None
@@ -102,7 +112,7 @@ class AclBindingFilter(NamedTuple):
 
 
 class AclDeleteResult(NamedTuple):
-    """What one filter deleted, or the error that kept it from deleting."""
+    """The ACLs that one filter deleted, or the error that prevented it."""
 
     deleted: tuple[AclBinding, ...] = ()
     error: KafkaError | None = None
@@ -110,32 +120,42 @@ class AclDeleteResult(NamedTuple):
 
 @runtime_checkable
 class Authorizer(Protocol):
-    """Decides what principals may do. Made by the factory a plugin registers; owned by the broker.
+    """Decides which actions principals may do.
 
-    Called on the control loop only. `authorize` must not block: ACLs live in memory.
+    A plugin registers its factory; the broker owns the authorizer and calls it on the control loop only. `authorize`
+    must not block: ACLs live in memory.
     """
 
     @property
     def decisions_epoch(self) -> int:
-        """Grows whenever any answer may have become different. `ALLOW_ALL_EPOCH` when nothing is ever denied."""
+        """A number that grows whenever an answer may have changed.
+
+        `ALLOW_ALL_EPOCH` when the authorizer never denies an action.
+        """
 
     def configure(self, config: BrokerConfig) -> None:
-        """Called once before anything else. ConfigError stops the broker's start."""
+        """Read the configuration; the broker calls it once, first.
+
+        ConfigError stops the broker's start.
+        """
 
     def authorize(
         self, context: AuthorizableRequestContext, actions: Sequence[Action]
     ) -> list[AuthorizationResult]:
-        """One answer for each action, in order."""
+        """One answer for each action, in order of the actions."""
 
     def authorize_by_resource_type(
         self, context: AuthorizableRequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """Whether there is any resource of the type on which the operation is allowed (KIP-679)."""
+        """Whether a resource of the type allows the operation (KIP-679)."""
 
     def create_acls(
         self, context: AuthorizableRequestContext, bindings: Sequence[AclBinding]
     ) -> list[KafkaError | None]:
-        """Add ACLs; one result for each, in order. SECURITY_DISABLED when this authorizer keeps no ACLs."""
+        """Add ACLs; one result for each, in order.
+
+        SECURITY_DISABLED when this authorizer keeps no ACLs.
+        """
 
     def delete_acls(
         self, context: AuthorizableRequestContext, filters: Sequence[AclBindingFilter]
@@ -143,7 +163,10 @@ class Authorizer(Protocol):
         """Delete the ACLs that match; one result for each filter, in order."""
 
     def acls(self, acl_filter: AclBindingFilter) -> Iterable[AclBinding]:
-        """The ACLs that match. SecurityDisabledError when this authorizer keeps no ACLs."""
+        """The ACLs that match the filter.
+
+        SecurityDisabledError when this authorizer keeps no ACLs.
+        """
 
     def close(self) -> None:
-        """Called once at the broker's stop."""
+        """Release resources; the broker calls it once, at its stop."""

@@ -1,4 +1,4 @@
-"""kafka-python's `kafka.coordinator.assignors.sticky.sticky_assignor`, to be named in partition_assignment_strategy."""
+"""kafka-python's `kafka.coordinator.assignors.sticky.sticky_assignor`, for partition_assignment_strategy."""
 
 from kafkapy.clients.consumer.membership.assignors.sticky import StickyAssignor as StickyPartitionAssignor
 

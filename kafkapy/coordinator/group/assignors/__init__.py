@@ -1,1 +1,1 @@
-"""Server-side assignors of the consumer protocol (KIP-848): the interface, and those that kafkapy brings."""
+"""Server-side assignors of the consumer protocol (KIP-848): interface and built-in ones."""

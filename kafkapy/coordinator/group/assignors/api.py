@@ -1,4 +1,4 @@
-"""What a server-side assignor is given and gives (KIP-848).
+"""The interface of a server-side assignor: its input and its result (KIP-848).
 
 Source: the package org.apache.kafka.coordinator.group.api.assignor.
 """
@@ -19,7 +19,10 @@ __all__ = [
 ]
 
 Partitions = Mapping[UUID, frozenset[int]]
-"""Topic id to the numbers of a member's partitions. A topic without any is left out."""
+"""Topic id to the numbers of a member's partitions.
+
+A topic without any is left out.
+"""
 
 
 class AssignorError(Exception):
@@ -27,19 +30,25 @@ class AssignorError(Exception):
 
 
 class MemberSubscription(NamedTuple):
-    """What an assignor knows of a member. Immutable."""
+    """A member as an assignor sees it. Immutable."""
 
     instance_id: str | None
-    """Its group.instance.id, if it is a static member."""
+    """The group.instance.id of a static member."""
     rack_id: str | None
     topic_ids: frozenset[UUID]
-    """The topics it subscribes to, by name or by pattern. Only topics that exist."""
+    """The topics that the member subscribes to, by name or by pattern.
+
+    Only topics that exist.
+    """
     assigned: Partitions
-    """Its target assignment so far. May hold topics that it does not subscribe to any more, or that are gone."""
+    """The member's present target assignment.
+
+    It may hold topics that the member no longer subscribes to, or that are deleted.
+    """
 
 
 class GroupSpec(NamedTuple):
-    """The group that is to be assigned. Immutable."""
+    """A group to assign. Immutable."""
 
     members: Mapping[str, MemberSubscription]
     """Member id to member."""
@@ -48,24 +57,32 @@ class GroupSpec(NamedTuple):
 
 
 class SubscribedTopics(Protocol):
-    """The topics that members subscribe to, as the group last saw them. Source: SubscribedTopicDescriber."""
+    """The topics that members subscribe to, as the group last saw them.
+
+    Source: SubscribedTopicDescriber.
+    """
 
     def num_partitions(self, topic_id: UUID) -> int:
-        """How many partitions the topic has; -1 when it is not known."""
+        """The number of partitions of the topic; -1 for an unknown topic."""
 
     def racks(self, topic_id: UUID, partition: int) -> frozenset[str]:
         """The racks of the partition's replicas; empty when they are not known."""
 
 
 class GroupAssignor(Protocol):
-    """Made once for each broker, called on the control loop: `assign` blocks all groups while it computes."""
+    """An assignor; each broker makes one.
+
+    The broker calls `assign` on the control loop, and it blocks all groups while it computes.
+    """
 
     @property
     def name(self) -> str:
-        """What members ask for by group.remote.assignor, and the broker lists in group.consumer.assignors."""
+        """The assignor's name in group.remote.assignor and group.consumer.assignors."""
 
     def assign(self, spec: GroupSpec, topics: SubscribedTopics) -> Mapping[str, Partitions]:
-        """Member id to partitions, each partition at most once; a member that is left out gets none.
+        """Member id to partitions, each partition at most once.
+
+        A member that is left out gets none.
 
         AssignorError when there is no assignment; the group then keeps the one it has.
         """

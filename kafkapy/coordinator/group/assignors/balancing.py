@@ -1,4 +1,4 @@
-"""Balancing partitions among members that do not all subscribe to the same topics.
+"""Balances partitions among members with different subscriptions.
 
 Source: org.apache.kafka.coordinator.group.assignor.UniformHeterogeneousAssignmentBuilder.
 """
@@ -13,12 +13,18 @@ from uuid import UUID
 from kafkapy.coordinator.group.assignors.api import Partitions
 
 MAX_ROUNDS: Final = 16
-"""How often at most all topics are gone through. One round is enough where all subscribers of a topic subscribe to the
-same topics; each round about halves what is left otherwise."""
+"""Most rounds through all topics.
+
+One round is enough when all subscribers of a topic subscribe to the same topics; otherwise each round about halves the
+remaining imbalance.
+"""
 
 
 class TopicBalancer:
-    """Owns one assignment while it is computed. In `kept` are only partitions of topics that their member reads."""
+    """Owns one assignment while it is computed.
+
+    `kept` holds only partitions of topics that their member reads.
+    """
 
     def __init__(
         self, kept: Mapping[str, Partitions], subscribers: Mapping[UUID, list[str]], counts: Mapping[UUID, int]
@@ -28,10 +34,10 @@ class TopicBalancer:
         self._counts = counts
         self._sizes = {member_id: sum(map(len, partitions.values())) for member_id, partitions in kept.items()}
         self._changed: dict[str, dict[UUID, set[int]]] = {}
-        """Members whose partitions are others than in `kept`."""
+        """Members whose partitions differ from those in `kept`."""
 
     def add(self, free: Iterable[tuple[UUID, int]]) -> None:
-        """Give each partition that nobody has to the subscriber of its topic that has the fewest."""
+        """Give each free partition to its topic's subscriber with the fewest partitions."""
         by_topic: dict[UUID, list[int]] = {}
         for topic_id, number in free:
             by_topic.setdefault(topic_id, []).append(number)
@@ -44,7 +50,10 @@ class TopicBalancer:
                 self._sizes[member_id] += 1
 
     def balance(self) -> None:
-        """Move partitions to members that have fewer until no single move is better, or after MAX_ROUNDS."""
+        """Move partitions to members that have fewer.
+
+        It ends when no single move improves the balance, or after MAX_ROUNDS.
+        """
         ordered = self._hardest_first(
             topic_id for topic_id, member_ids in self._subscribers.items() if len(member_ids) > 1
         )
@@ -56,14 +65,14 @@ class TopicBalancer:
                 untouched = 0 if self._balance_topic(topic_id) else untouched + 1
 
     def assignment(self) -> dict[str, Partitions]:
-        """The partitions of every member as they are now."""
+        """The present partitions of every member."""
         result = dict(self._kept)
         for member_id, partitions in self._changed.items():
             result[member_id] = {topic_id: frozenset(numbers) for topic_id, numbers in partitions.items() if numbers}
         return result
 
     def _hardest_first(self, topic_ids: Iterable[UUID]) -> list[UUID]:
-        """Topics with the most partitions for each subscriber first, then those with the fewest subscribers."""
+        """Topics in order: most partitions per subscriber, then fewest subscribers."""
 
         def key(topic_id: UUID) -> tuple[float, int, UUID]:
             subscribers = len(self._subscribers[topic_id])
@@ -72,13 +81,13 @@ class TopicBalancer:
         return sorted(topic_ids, key=key)
 
     def _receivers(self, topic_id: UUID) -> list[tuple[int, str]]:
-        """A heap of (partitions, member id): the subscriber that has the fewest is its first."""
+        """A heap of (partitions, member id) with the smallest subscriber first."""
         heap = [(self._sizes[member_id], member_id) for member_id in self._subscribers[topic_id]]
         heapify(heap)
         return heap
 
     def _balance_topic(self, topic_id: UUID) -> bool:
-        """Move the topic's partitions among its subscribers. Whether any was moved."""
+        """Move the topic's partitions among its subscribers; whether any moved."""
         sizes = [self._sizes[member_id] for member_id in self._subscribers[topic_id]]
         if max(sizes) - min(sizes) <= 1:
             return False
@@ -113,7 +122,7 @@ class TopicBalancer:
         return self._changed.get(member_id) or self._kept[member_id]
 
     def _partitions(self, member_id: str) -> dict[UUID, set[int]]:
-        """A member's partitions, to be changed."""
+        """A member's partitions, for a change."""
         changed = self._changed.get(member_id)
         if changed is None:
             changed = {topic_id: set(numbers) for topic_id, numbers in self._kept[member_id].items()}

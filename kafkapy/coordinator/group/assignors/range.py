@@ -1,4 +1,4 @@
-"""The assignor ``range``: each topic's partitions in contiguous ranges, one range for each subscriber.
+"""The assignor ``range``: a contiguous range of each topic's partitions per subscriber.
 
 Members are taken in one order for all topics, so that with as many partitions in each topic a member gets the same
 numbers of every topic (co-partitioning). Source: org.apache.kafka.coordinator.group.assignor.RangeAssignor.
@@ -21,14 +21,16 @@ from kafkapy.plugins import hookimpl
 
 
 class RangeAssignor:
-    """Has no state. Static members come first and in the order of their instance ids, so that a new member id, which a
-    static member has after each start, moves nothing.
+    """Assigns ranges; it has no state.
+
+    Static members come first and in the order of their instance ids, so that a new member id, which a static member has
+    after each start, moves no partitions.
     """
 
     name = "range"
 
     def assign(self, spec: GroupSpec, topics: SubscribedTopics) -> Mapping[str, Partitions]:
-        """See GroupAssignor. AssignorError for a topic that is not known."""
+        """The assignment; see GroupAssignor. AssignorError for an unknown topic."""
         ordered = sorted(spec.members.items(), key=_order)
         subscribers: dict[UUID, list[str]] = {}
         for member_id, member in ordered:
@@ -57,5 +59,5 @@ def _order(item: tuple[str, MemberSubscription]) -> tuple[bool, str]:
 
 @hookimpl
 def register_group_assignors() -> Mapping[str, Callable[[], GroupAssignor]]:
-    """The name this assignor is known by."""
+    """The factory of this assignor, by its registered name."""
     return {RangeAssignor.name: RangeAssignor}

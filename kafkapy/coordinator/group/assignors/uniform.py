@@ -1,8 +1,8 @@
-"""The assignor ``uniform``: as many partitions for each member, and as few of them moved as that allows.
+"""The assignor ``uniform``: equal shares for all members, with few moves.
 
-Balance comes before stickiness. Where all members subscribe to the same topics, their numbers of partitions differ by
+Balance comes before stickiness. When all members subscribe to the same topics, their numbers of partitions differ by
 one at most, and no assignment that balanced moves fewer partitions. Otherwise no single move of a partition makes two
-subscribers of its topic more alike. Racks are not looked at, as in Kafka 4.1.
+subscribers of its topic more alike. Racks have no effect, as in Kafka 4.1.
 
 Source: org.apache.kafka.coordinator.group.assignor.UniformAssignor and its two builders.
 """
@@ -26,14 +26,16 @@ from kafkapy.types import uuid_to_string
 
 
 class UniformAssignor:
-    """Has no state. Which members get the partitions that do not divide evenly depends on member ids only, so that the
-    same group gets the same assignment on every broker.
+    """Assigns equal shares; it has no state.
+
+    Member ids alone decide which members get the partitions that do not divide evenly, so that the same group gets the
+    same assignment on every broker.
     """
 
     name = "uniform"
 
     def assign(self, spec: GroupSpec, topics: SubscribedTopics) -> Mapping[str, Partitions]:
-        """See GroupAssignor. AssignorError for a topic that is not known."""
+        """The assignment; see GroupAssignor. AssignorError for an unknown topic."""
         if not spec.members:
             return {}
         member_ids = sorted(spec.members)
@@ -67,14 +69,17 @@ def _partition_count(topics: SubscribedTopics, topic_id: UUID) -> int:
 
 @dataclass(slots=True)
 class _Claims:
-    """Which partitions of a topic somebody keeps."""
+    """The partitions of a topic that members keep."""
 
     count: int
-    """How many partitions it has."""
+    """The number of the topic's partitions."""
     kept: set[int]
 
     def keep(self, numbers: frozenset[int]) -> frozenset[int]:
-        """Those that exist and nobody else keeps; now somebody does. The same set if all of them are."""
+        """Claim partitions that exist and that no other member keeps.
+
+        Returns them; the same set if all of them are free.
+        """
         if max(numbers) >= self.count or min(numbers) < 0:
             numbers = frozenset(number for number in numbers if 0 <= number < self.count)
         if not self.kept.isdisjoint(numbers):
@@ -84,13 +89,15 @@ class _Claims:
 
 
 def _keep(spec: GroupSpec, member_ids: list[str], claims: Mapping[UUID, _Claims]) -> dict[str, Partitions]:
-    """What each member may keep of what it has: partitions that exist, of topics that it subscribes to, and that no
-    other member has too (what classic members say they own is not checked when their group is upgraded).
+    """The partitions that each member keeps of its present ones.
+
+    They exist, their topics are among its subscriptions, and no other member has them too (the ownership that classic
+    members report is not checked when their group is upgraded).
     """
     kept: dict[str, Partitions] = {}
     for member_id in member_ids:
         member = spec.members[member_id]
-        # Most members keep all they have. The hash of a UUID costs as much as all else here, so lookups are few.
+        # Most members keep all their partitions. The hash of a UUID costs as much as all else here, so lookups are few.
         changed: dict[UUID, frozenset[int]] = {}
         for topic_id, numbers in member.assigned.items():
             keeps: frozenset[int] = frozenset()
@@ -108,7 +115,7 @@ def _without_empty(partitions: Partitions) -> Partitions:
 
 
 def _unowned(claims: Mapping[UUID, _Claims]) -> list[tuple[UUID, int]]:
-    """All partitions that nobody keeps, in order."""
+    """All partitions that no member keeps, in order."""
     return [
         (topic_id, number)
         for topic_id, topic in claims.items()
@@ -121,10 +128,10 @@ def _unowned(claims: Mapping[UUID, _Claims]) -> list[tuple[UUID, int]]:
 def _level(
     member_ids: list[str], kept: dict[str, Partitions], free: list[tuple[UUID, int]], total: int
 ) -> dict[str, Partitions]:
-    """Give every member its share of all partitions: those that have more give up the rest, those that have less take.
+    """Give every member its share: larger members give up partitions, smaller ones take.
 
-    One more than the share goes to members that have it already, as far as there is one more, and then to the first
-    of those that have no more than their share.
+    One partition above the share goes to members that have it already, as far as the remainder allows, and then to the
+    first members that have no more than their share.
     """
     share, extra = divmod(total, len(member_ids))
     sizes: dict[str, int] = {}
@@ -151,7 +158,7 @@ def _level(
 
 
 def _shortened(partitions: Partitions, limit: int, free: list[tuple[UUID, int]]) -> Partitions:
-    """The first partitions of a member; the others are added to the free ones."""
+    """The first partitions of a member; the others become free."""
     result: dict[UUID, frozenset[int]] = {}
     for topic_id, numbers in partitions.items():
         if len(numbers) > limit:
@@ -176,5 +183,5 @@ def _with_added(partitions: Partitions, added: list[tuple[UUID, int]]) -> Partit
 
 @hookimpl
 def register_group_assignors() -> Mapping[str, Callable[[], GroupAssignor]]:
-    """The name this assignor is known by."""
+    """The factory of this assignor, by its registered name."""
     return {UniformAssignor.name: UniformAssignor}

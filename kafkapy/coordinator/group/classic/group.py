@@ -1,7 +1,7 @@
-"""One group of the classic protocol: its members, state and generation, and the rules between them.
+"""One classic group: members, state and generation, and the rules between them.
 
-Source: org.apache.kafka.coordinator.group.classic.ClassicGroup, ClassicGroupMember and ClassicGroupState. What happens
-when (rebalances, timeouts, answers) is in rebalance.py.
+The timing (rebalances, timeouts, answers) is in rebalance.py. Source:
+org.apache.kafka.coordinator.group.classic.ClassicGroup, ClassicGroupMember and ClassicGroupState.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ NO_MEMBER: Final = ""
 NO_LEADER: Final = ""
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, metadata) of what a member supports, what it likes best first."""
+"""(name, metadata) of the protocols that a member supports, in order of preference."""
 
 
 class ClassicGroupState(Enum):
-    """The values are Kafka's names."""
+    """The state of a classic group; the values are Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -57,7 +57,10 @@ _VALID_PREVIOUS: Final = {
 
 @dataclass(slots=True, eq=False)
 class ClassicGroupMember:
-    """One member. Owned by its group; changed on the control loop's thread. Times in ms."""
+    """One member of a classic group. Times in ms.
+
+    Owned by its group; changed on the control loop's thread.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -69,29 +72,29 @@ class ClassicGroupMember:
     protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
-    """It has never got an answer, so it does not send heartbeats yet."""
+    """The member has never got an answer, so it does not send heartbeats yet."""
     awaiting_join: Later[JoinGroupResponse] | None = field(default=None, repr=False)
     awaiting_sync: Later[SyncGroupResponse] | None = field(default=None, repr=False)
 
     @property
     def is_static(self) -> bool:
-        """Whether it has a group.instance.id (KIP-345)."""
+        """Whether the member has a group.instance.id (KIP-345)."""
         return self.group_instance_id is not None
 
     @property
     def is_alive_by_waiting(self) -> bool:
-        """Whether its waiting for an answer counts as a heartbeat."""
+        """Whether an open request of the member counts as a heartbeat."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol: str) -> bytes:
-        """What it says through a protocol. ValueError for one that it does not support."""
+        """The member's metadata for a protocol. ValueError for an unsupported one."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         raise ValueError(f"member {self.member_id} does not support protocol {protocol}")
 
     def vote(self, candidates: set[str]) -> str:
-        """The candidate it likes best. ValueError when it supports none."""
+        """The candidate that the member prefers. ValueError when it supports none."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name
@@ -99,7 +102,10 @@ class ClassicGroupMember:
 
 
 class ClassicGroup(Group):
-    """Owned by a GroupShard; changed by ClassicRebalance and ClassicRequests, on the control loop's thread."""
+    """One group of the classic protocol.
+
+    Owned by a GroupShard; changed by ClassicRebalance and ClassicRequests, on the control loop's thread.
+    """
 
     type = GroupType.CLASSIC
 
@@ -115,22 +121,22 @@ class ClassicGroup(Group):
         self.static_members: dict[str, str] = {}
         """Member id by group.instance.id."""
         self.pending_join: set[str] = set()
-        """Member ids that were given out and have not joined yet (KIP-394)."""
+        """Assigned member ids whose members have not joined yet (KIP-394)."""
         self.pending_sync: set[str] = set()
-        """Members of this generation that have not asked for their assignment yet."""
+        """Members of this generation that have not sent SyncGroup yet."""
         self.awaiting_join_count = 0
         self.new_member_added = False
-        """Somebody has joined since the first rebalance was last put off."""
+        """A member has joined since the last delay of the first rebalance."""
         self.subscribed_topics: frozenset[str] | None = None
-        """Topics that members read; None when that is not known."""
+        """Topics that members read; None when they are not known."""
         self.is_recorded = False
-        """Whether the log holds a record of it, so that it needs a tombstone."""
+        """The log holds a record of the group, so that it needs a tombstone."""
         self._protocol_type: str | None = None
         self._supporters: dict[str, int] = {}
 
     @classmethod
     def from_record(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-        """The group as it stands in the log."""
+        """The group of a record in the log."""
         group = cls(group_id, value.current_state_timestamp)
         group.state = STABLE if value.members else EMPTY
         group.generation_id = value.generation
@@ -158,7 +164,10 @@ class ClassicGroup(Group):
 
     @classmethod
     def stable(cls, group_id: str, generation_id: int, now_ms: int) -> ClassicGroup:
-        """A consumer group that becomes classic, in the generation of its epoch and without its members yet."""
+        """A consumer group that becomes classic.
+
+        Its generation is the group's epoch; its members are not in it yet.
+        """
         group = cls(group_id, now_ms)
         group.state = STABLE
         group.generation_id = generation_id
@@ -166,12 +175,15 @@ class ClassicGroup(Group):
         return group
 
     def choose_protocol(self) -> None:
-        """Settle on the protocol of a generation, and on what its members read."""
+        """Choose the protocol of a generation, and derive the subscribed topics."""
         self.protocol_name = self.select_protocol()
         self.subscribed_topics = self._compute_subscribed_topics()
 
     def take_over(self, value: GroupMetadataValue) -> None:
-        """A record of the group that was made here a moment ago: the assignments are what is new in it."""
+        """Apply a record of the group that this broker has just written.
+
+        Only the assignments in it are new.
+        """
         self.is_recorded = True
         for each in value.members:
             member = self.members.get(each.member_id)
@@ -197,12 +209,12 @@ class ClassicGroup(Group):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
+        """The longest rebalance timeout of the members, in ms."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Whether every member waits for the next generation, and nobody was told to come back."""
+        """Whether every member has rejoined, and no assigned member id is pending."""
         return len(self.members) == self.awaiting_join_count and not self.pending_join
 
     @property
@@ -221,11 +233,11 @@ class ClassicGroup(Group):
     # --- members ----------------------------------------------------------------------------------------------------
 
     def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
-        """A member id that nobody has had."""
+        """A new, unique member id."""
         return f"{client_id if group_instance_id is None else group_instance_id}-{uuid4()}"
 
     def add(self, member: ClassicGroupMember, awaiting_join: Later[JoinGroupResponse] | None = None) -> None:
-        """Take in a member; its protocols must be checked before."""
+        """Add a member, whose protocols the caller has checked."""
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         if not self.members:
@@ -240,7 +252,10 @@ class ClassicGroup(Group):
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Let a member go, or one that was to come back. What it waits for must be answered before."""
+        """Remove a member, or a pending member id.
+
+        The caller must have answered its open requests.
+        """
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count_protocols(member, -1)
@@ -261,7 +276,7 @@ class ClassicGroup(Group):
         session_timeout_ms: int,
         awaiting_join: Later[JoinGroupResponse] | None,
     ) -> None:
-        """A member joins again, perhaps with other metadata."""
+        """Update a member that joins again, perhaps with other metadata."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, 1)
@@ -275,7 +290,10 @@ class ClassicGroup(Group):
             before.set(join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
 
     def replace_static_member(self, group_instance_id: str, new_member_id: str) -> ClassicGroupMember:
-        """A static member is back under a new id. Whoever waits under the old one is fenced."""
+        """Replace the id of a static member that joins again.
+
+        Requests that wait under the old id are fenced.
+        """
         old_id = self.static_members[group_instance_id]
         old = self.members.pop(old_id)
         self.answer_join(old, join_error(old_id, ErrorCode.FENCED_INSTANCE_ID))
@@ -301,7 +319,7 @@ class ClassicGroup(Group):
         return new
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is one who has joined; False when nobody has."""
+        """Choose a leader among the joined members; False without any."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaiting_join is not None:
@@ -313,7 +331,10 @@ class ClassicGroup(Group):
         return False
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> ClassicGroupMember:
-        """The member. UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID for a static member that was replaced."""
+        """The member of that id.
+
+        UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID for a static member that was replaced.
+        """
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -328,7 +349,7 @@ class ClassicGroup(Group):
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def answer_join(self, member: ClassicGroupMember, response: JoinGroupResponse) -> bool:
-        """Answer the JoinGroup that a member waits for; False when it does not."""
+        """Answer the member's open JoinGroup; False without one."""
         waiting = member.awaiting_join
         if waiting is None:
             return False
@@ -338,7 +359,7 @@ class ClassicGroup(Group):
         return True
 
     def answer_sync(self, member: ClassicGroupMember, response: SyncGroupResponse) -> bool:
-        """Answer the SyncGroup that a member waits for; False when it does not."""
+        """Answer the member's open SyncGroup; False without one."""
         waiting = member.awaiting_sync
         if waiting is None:
             return False
@@ -347,7 +368,7 @@ class ClassicGroup(Group):
         return True
 
     def joined(self, member_id: str, *, skip_assignment: bool = False) -> JoinGroupResponse:
-        """The generation as it is told to a member: the leader gets all members with it."""
+        """The JoinGroup response for a member; the leader's lists all members."""
         return JoinGroupResponse(
             generation_id=self.generation_id,
             protocol_type=self.protocol_type,
@@ -380,7 +401,7 @@ class ClassicGroup(Group):
     # --- states and generations -------------------------------------------------------------------------------------
 
     def transition_to(self, state: ClassicGroupState, now_ms: int | None = None) -> None:
-        """Go to another state. RuntimeError when there is no way from here."""
+        """Change the state. RuntimeError for a transition that is not allowed."""
         if self.state not in _VALID_PREVIOUS[state]:
             raise RuntimeError(f"group {self.group_id} cannot go from {self.state.value} to {state.value}")
         self.previous_state = self.state
@@ -389,7 +410,10 @@ class ClassicGroup(Group):
             self.state_timestamp_ms = now_ms
 
     def next_generation(self, now_ms: int) -> None:
-        """Begin a generation with the members that there are; without any the group is empty."""
+        """Begin a generation with the present members.
+
+        Without members the group becomes empty.
+        """
         self.generation_id += 1
         if self.members:
             self.protocol_name = self.select_protocol()
@@ -403,7 +427,10 @@ class ClassicGroup(Group):
     # --- protocols --------------------------------------------------------------------------------------------------
 
     def supports_protocols(self, protocol_type: str, protocols: Iterable[str]) -> bool:
-        """Whether somebody with these protocols can be a member: one of them must be everybody's."""
+        """Whether a member with these protocols may join.
+
+        One of them must be common to all members.
+        """
         names = list(protocols)
         if self.state is EMPTY:
             return bool(protocol_type) and bool(names)
@@ -412,7 +439,10 @@ class ClassicGroup(Group):
         return any(self._supporters.get(name, 0) == len(self.members) for name in names)
 
     def select_protocol(self) -> str:
-        """The protocol of all members that most of them like best; among equals what the first member prefers."""
+        """The protocol that most members prefer, of those that all support.
+
+        A tie goes to the preference of the first member.
+        """
         candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -467,7 +497,7 @@ class ClassicGroup(Group):
         elif not transactional:
             raise error_for(ErrorCode.UNKNOWN_MEMBER_ID)
         if not transactional and self.state is COMPLETING_REBALANCE:
-            # The member knows the new generation, but not yet what it owns in it.
+            # The member knows the new generation, but not yet its partitions in it.
             raise error_for(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def offset_commit_seen(self, member_id: str) -> bool:
@@ -507,5 +537,5 @@ class ClassicGroup(Group):
 
 
 def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
-    """A JoinGroup response that says only what went wrong."""
+    """A JoinGroup response that holds only an error."""
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None, leader=NO_LEADER, members=[])

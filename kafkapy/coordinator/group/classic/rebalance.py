@@ -1,4 +1,4 @@
-"""Rebalances of classic groups: when a generation ends, who is waited for and for how long, and who is given up.
+"""Rebalances of classic groups: generations, waits for members, and expired members.
 
 Empty -> PreparingRebalance (members join) -> CompletingRebalance (the leader assigns) -> Stable, and back to
 PreparingRebalance whenever membership or metadata change. Source: GroupMetadataManager (its classic part).
@@ -41,13 +41,14 @@ Records = list[CoordinatorRecord]
 NOTHING: Final[Records] = []
 
 RETRY_MS: Final = 1000
-"""Least pause before a rebalance that nobody has joined is looked at again, whatever its members' timeout."""
+"""Least pause in ms between checks of a rebalance that no member has joined."""
 
 
 class ClassicRebalance:
-    """The engine under the classic requests. Owned by a GroupShard; used on the control loop's thread.
+    """The engine under the classic requests.
 
-    Methods that may end a rebalance return the records that have to be written for it.
+    Owned by a GroupShard; used on the control loop's thread. Methods that may end a rebalance return the records to
+    write for it.
     """
 
     def __init__(
@@ -67,11 +68,11 @@ class ClassicRebalance:
     # --- PreparingRebalance -----------------------------------------------------------------------------------------
 
     def prepare_or_complete(self, group: ClassicGroup, reason: str) -> Records:
-        """Something changed: begin a rebalance, or see whether that was the last thing the one under way waits for."""
+        """Begin a rebalance, or try to complete the running one."""
         return self.prepare(group, reason) if group.can_rebalance else self.complete_join_if_ready(group)
 
     def prepare(self, group: ClassicGroup, reason: str) -> Records:
-        """Begin a rebalance: everybody has to join again."""
+        """Begin a rebalance: every member has to join again."""
         if group.state is COMPLETING_REBALANCE:
             self.reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_sync.clear()
@@ -85,7 +86,7 @@ class ClassicRebalance:
             reason,
         )
         if is_initial:
-            # The group is new: its members are starting one after the other, so wait a little for all of them.
+            # The group is new: its members start one after the other, so it waits a little for all of them.
             delay = self._config.initial_rebalance_delay_ms
             group.new_member_added = False
             self._delay_initial(group.group_id, delay, max(group.rebalance_timeout_ms - delay, 0))
@@ -123,13 +124,19 @@ class ClassicRebalance:
         return Result(None, self.complete_join(group))
 
     def complete_join_if_ready(self, group: ClassicGroup) -> Records:
-        """End PreparingRebalance if nobody is missing; the first rebalance of a group waits its full delay."""
+        """End PreparingRebalance if all members have joined.
+
+        The first rebalance of a group waits its full delay.
+        """
         if group.state is not PREPARING_REBALANCE or group.previous_state is EMPTY or not group.has_all_members_joined:
             return NOTHING
         return self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> Records:
-        """End PreparingRebalance: give up dynamic members who have not come back, and begin a generation."""
+        """End PreparingRebalance and begin a generation.
+
+        Dynamic members that have not joined again are removed.
+        """
         if group.state is not PREPARING_REBALANCE:
             return NOTHING
         self._timer.cancel(("join", group.group_id))
@@ -144,7 +151,7 @@ class ClassicRebalance:
                 ", ".join(member.member_id for member in absent),
             )
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none has come back: their sessions decide.
+            # Only static members are left and none has joined again: their sessions decide.
             self._await_joins(group, at_least_ms=RETRY_MS)
             return NOTHING
         group.next_generation(self._clock.time_ms())
@@ -187,19 +194,22 @@ class ClassicRebalance:
         return Result(None, self.prepare(group, f"removing {names} on pending sync request expiration"))
 
     def sync_received(self, group: ClassicGroup, member_id: str) -> None:
-        """A member has asked for its assignment."""
+        """Note a member's SyncGroup."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self._timer.cancel(("sync", group.group_id))
 
     def become_stable(self, group: ClassicGroup) -> None:
-        """The leader's assignments are committed: hand them out."""
+        """Hand out the leader's committed assignments."""
         group.transition_to(STABLE, self._clock.time_ms())
         self._answer_syncs(group, ErrorCode.NONE)
         self._rebalanced(group)
 
     def reset_assignments(self, group: ClassicGroup, error: ErrorCode) -> None:
-        """The generation under way comes to nothing: nobody owns anything, and who waits hears why."""
+        """Fail the rebalance: revoke all assignments.
+
+        Waiting members get the error.
+        """
         for member in group.members.values():
             member.assignment = b""
         self._answer_syncs(group, error)
@@ -214,7 +224,7 @@ class ClassicRebalance:
                 assignment=member.assignment,
             )
             if group.answer_sync(member, response):
-                # While it waited its session could run out without anything happening, so it begins anew.
+                # The session does not run while the member waits, so it starts again here.
                 self.schedule_heartbeat(group, member)
 
     # --- sessions ---------------------------------------------------------------------------------------------------
@@ -222,18 +232,18 @@ class ClassicRebalance:
     def schedule_heartbeat(
         self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int | None = None
     ) -> None:
-        """The member is alive: its session begins anew."""
+        """Restart the session of a live member."""
         wait = member.session_timeout_ms if timeout_ms is None else timeout_ms
         self.schedule_expiry(group.group_id, member.member_id, wait)
 
     def schedule_expiry(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        """Give a member, or one that was told to come back, up when nothing is heard of it."""
+        """Remove a member, or a pending member id, after a silence."""
         self._timer.schedule(
             ("heartbeat", group_id, member_id), timeout_ms, lambda _shard, _now: self._expire(group_id, member_id)
         )
 
     def cancel_heartbeat(self, group: ClassicGroup, member_id: str) -> None:
-        """The member is gone."""
+        """Cancel the session of a removed member."""
         self._timer.cancel(("heartbeat", group.group_id, member_id))
 
     def _expire(self, group_id: str, member_id: str) -> Result[None]:
@@ -256,13 +266,19 @@ class ClassicRebalance:
         return self.complete_join_if_all_joined(group)
 
     def complete_join_if_all_joined(self, group: ClassicGroup) -> Records:
-        """End PreparingRebalance if nobody is missing, the first rebalance too: someone was given up."""
+        """End PreparingRebalance if all members have joined, after a member was removed.
+
+        The first rebalance too.
+        """
         if group.state is PREPARING_REBALANCE and group.has_all_members_joined:
             return self.complete_join(group)
         return NOTHING
 
     def remove_member(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Let a member go. If it waits it is told to begin anew, because it may still be there."""
+        """Remove a member.
+
+        If it waits for a JoinGroup it is told to join again, because it may still be alive.
+        """
         group.answer_join(member, join_error(NO_MEMBER, ErrorCode.UNKNOWN_MEMBER_ID))
         group.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, assignment=b""))
         group.remove(member.member_id)
@@ -271,7 +287,10 @@ class ClassicRebalance:
     # --- migration --------------------------------------------------------------------------------------------------
 
     def converted(self, group: ClassicGroup, error: ErrorCode) -> None:
-        """The group is no classic one from now on: who waits hears the error, and no timeout of it is left."""
+        """End the classic group's requests and timeouts after a migration.
+
+        Waiting members get the error.
+        """
         for member in group.members.values():
             group.answer_join(member, join_error(member.member_id, error))
             group.answer_sync(member, SyncGroupResponse(error_code=error, assignment=b""))
@@ -283,7 +302,10 @@ class ClassicRebalance:
     # --- loading ----------------------------------------------------------------------------------------------------
 
     def loaded(self, group: ClassicGroup) -> Records:
-        """The group has come from the log: sessions begin, as if each member had just been heard of."""
+        """Start the sessions of all members of a loaded group.
+
+        They begin as if each member had just sent a heartbeat.
+        """
         for member in group.members.values():
             self.schedule_heartbeat(group, member)
         if len(group.members) > self._config.max_size:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def group_metadata(group: ClassicGroup, assignment: Mapping[str, bytes]) -> CoordinatorRecord:
-    """A classic group as it is now, with an assignment for each member."""
+    """The record of a classic group, with an assignment for each member."""
     name = group.protocol_name
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",

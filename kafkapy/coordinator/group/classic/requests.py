@@ -1,4 +1,4 @@
-"""What members of classic groups ask: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+"""The requests of classic members: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
 Source: GroupMetadataManager (its classic part); KIP-345 (static membership), KIP-394 (two-step join), KIP-814 (static
 leaders skip the assignment).
@@ -35,16 +35,19 @@ from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResp
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 KNOWN_MEMBER_ID_REQUIRED: Final = 4
-"""JoinGroup version from which a new dynamic member is given an id and told to come back with it."""
+"""JoinGroup version from which a new dynamic member first gets an id and joins again with it."""
 SKIP_ASSIGNMENT: Final = 9
-"""JoinGroup version that knows skip_assignment."""
+"""JoinGroup version that has skip_assignment."""
 
 JoinResult = Result[JoinGroupResponse]
 SyncResult = Result[SyncGroupResponse]
 
 
 class ClientInfo(NamedTuple):
-    """Who sent a request, as far as groups want to know. `host` is written as Kafka does: "/127.0.0.1"."""
+    """The client of a request: client id and host.
+
+    `host` is written as Kafka does: "/127.0.0.1".
+    """
 
     client_id: str
     host: str
@@ -52,7 +55,10 @@ class ClientInfo(NamedTuple):
 
 
 class ClassicRequests:
-    """Owned by a GroupShard; its methods are operations of the runtime, on the control loop's thread."""
+    """The requests of classic groups as operations of the runtime.
+
+    Owned by a GroupShard; used on the control loop's thread.
+    """
 
     def __init__(
         self,
@@ -69,7 +75,7 @@ class ClassicRequests:
     # --- JoinGroup --------------------------------------------------------------------------------------------------
 
     def join(self, client: ClientInfo, request: JoinGroupRequest) -> JoinResult:
-        """Take part in the next generation; the reply comes when that is formed."""
+        """Join the next generation; the reply waits until it is formed."""
         group = self._find(request.group_id)
         if group is None:
             if request.member_id != NO_MEMBER:
@@ -95,8 +101,8 @@ class ClassicRequests:
         if group.state is EMPTY:
             return True
         if group.state is PREPARING_REBALANCE:
-            # Who waits already is counted, not who is a member: after group.max.size was lowered the last ones to come
-            # back have to go.
+            # Waiting members count, not all members: after group.max.size was lowered the last ones to join again have
+            # to leave.
             waits = member is not None and member.awaiting_join is not None
             return waits or group.awaiting_join_count < self._config.max_size
         return member is not None or len(group.members) < self._config.max_size
@@ -129,7 +135,7 @@ class ClassicRequests:
             group.new_member_added = True
         later: Later[JoinGroupResponse] = Later()
         group.add(member, later)
-        # It has no id to send heartbeats with yet; but it may have gone, and a new try would be a second member.
+        # The member has no id to send heartbeats with yet; but it may be gone, and a new try would be a second member.
         self._rebalance.schedule_heartbeat(group, member, self._config.new_member_join_timeout_ms)
         reason = f"adding new member {member_id}; client reason: {_reason(request.reason)}"
         return Result(later, self._rebalance.prepare_or_complete(group, reason))
@@ -138,7 +144,7 @@ class ClassicRequests:
         member_id = request.member_id
         if member_id in group.pending_join:
             if request.group_instance_id is not None:
-                # Only dynamic members are told to come back, so this is somebody else's id.
+                # Only dynamic members get an id in advance, so this is another member's id.
                 return Result(join_error(member_id, ErrorCode.UNKNOWN_SERVER_ERROR))
             return self._add(client, request, group, member_id)
         try:
@@ -153,7 +159,7 @@ class ClassicRequests:
             return Result(group.joined(member_id)) if same else self._rejoin(request, group, member, "new metadata of")
         if group.state is STABLE:
             if group.is_leader(member_id):
-                # That is how a leader says that topics have changed in a way that metadata do not show.
+                # A leader signals a change of topics this way, which its metadata do not show.
                 return self._rejoin(request, group, member, "re-joining leader")
             return Result(group.joined(member_id)) if same else self._rejoin(request, group, member, "new metadata of")
         return Result(join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
@@ -204,11 +210,11 @@ class ClassicRequests:
         later: Later[JoinGroupResponse],
         old_leader: str | None,
     ) -> JoinResult:
-        """Nothing changes for the others: only the new id of the static member is written."""
+        """Keep the generation; write only the new id of the static member."""
 
         def after(error: BaseException | None) -> None:
             if error is not None:
-                # Where the group stands in the log is the old id: joining again replaces it once more.
+                # The log still has the old id: joining again replaces it once more.
                 group.answer_join(member, join_error(NO_MEMBER, _append_error(error)))
             elif client.api_version >= SKIP_ASSIGNMENT:
                 is_leader = group.is_leader(member.member_id)
@@ -225,7 +231,10 @@ class ClassicRequests:
     # --- SyncGroup --------------------------------------------------------------------------------------------------
 
     def sync(self, request: SyncGroupRequest) -> SyncResult:
-        """The member's assignment in the generation; the leader brings those of all."""
+        """The member's assignment in the generation.
+
+        The leader brings the assignments of all members.
+        """
         group = self._find(request.group_id)
         if group is None or group.is_empty:
             return Result(_sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -263,7 +272,7 @@ class ClassicRequests:
         generation = group.generation_id
 
         def after(error: BaseException | None) -> None:
-            # Somebody may have joined while the records were replicated: then this generation is over.
+            # A member may have joined while the records were replicated: then this generation is over.
             if group.state is not COMPLETING_REBALANCE or group.generation_id != generation:
                 return
             if error is None:
@@ -277,7 +286,10 @@ class ClassicRequests:
     # --- Heartbeat --------------------------------------------------------------------------------------------------
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """The member is alive: NONE, or REBALANCE_IN_PROGRESS when it has to join again. Raises why it is no member."""
+        """Restart a member's session; returns NONE or REBALANCE_IN_PROGRESS.
+
+        With REBALANCE_IN_PROGRESS it has to join again. Raises the error of a member that is not valid.
+        """
         group = self._find(request.group_id)
         if group is None:
             raise error_for(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -292,7 +304,7 @@ class ClassicRequests:
     # --- LeaveGroup -------------------------------------------------------------------------------------------------
 
     def leave(self, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
-        """Members leave, or are removed by their group.instance.id; one outcome for each."""
+        """Remove members that leave, or that group.instance.id names; one outcome each."""
         group = self._find(request.group_id)
         answers = []
         left: list[str] = []
@@ -363,6 +375,6 @@ def _sync_refusal(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
 
 
 def _append_error(error: BaseException) -> ErrorCode:
-    """What a member hears when its group's record could not be written."""
+    """The member's error when its group's record could not be written."""
     code = code_of(error)
     return ErrorCode.UNKNOWN_SERVER_ERROR if code in TOO_LARGE else code

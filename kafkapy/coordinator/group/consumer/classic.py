@@ -1,8 +1,8 @@
-"""Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+"""Classic members of a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-Such a member is told by REBALANCE_IN_PROGRESS to join again, gets its next step as its assignment, and has no leader:
-the coordinator assigns. Its member epoch is the generation it sees. Source: GroupMetadataManager (classicGroup...To-
-ConsumerGroup); KIP-848, online migration.
+REBALANCE_IN_PROGRESS tells such a member to join again. Its next step becomes its assignment, and the group has no
+leader: the coordinator assigns. The member epoch is the generation it sees. Source: GroupMetadataManager
+(classicGroup...ToConsumerGroup); KIP-848, online migration.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 
 class ClassicMembers:
-    """Owned by a GroupShard; its methods are operations of the runtime, on the control loop's thread."""
+    """The requests of classic members as operations of the runtime.
+
+    Owned by a GroupShard; used on the control loop's thread.
+    """
 
     def __init__(self, rebalance: ConsumerRebalance, metadata: Callable[[], MetadataSnapshot]) -> None:
         self._rebalance = rebalance
@@ -53,7 +56,7 @@ class ClassicMembers:
     # --- JoinGroup --------------------------------------------------------------------------------------------------
 
     def join(self, client: ClientInfo, request: JoinGroupRequest, group: ConsumerGroup) -> JoinResult:
-        """A member of the classic protocol joins a consumer group that has members, or joins again."""
+        """Let a classic member join, or rejoin, a non-empty consumer group."""
         try:
             return self._rebalance.announced(group.group_id, self._join(client, request, group))
         except KafkaError as error:
@@ -149,7 +152,7 @@ class ClassicMembers:
     # --- SyncGroup --------------------------------------------------------------------------------------------------
 
     def sync(self, request: SyncGroupRequest, group: ConsumerGroup) -> SyncResult:
-        """What is assigned to the member now."""
+        """The member's present assignment."""
         try:
             member = self._find(group, request.member_id, request.group_instance_id)
             assignment = self._assignment(group, member, request)
@@ -169,7 +172,8 @@ class ClassicMembers:
         for asked, known in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
             if asked is not None and asked != known:
                 raise error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{asked} is not the group's {known}.")
-        # One that has to give up partitions has joined for this epoch already: it goes on when it has.
+        # A member that has to give up partitions has joined for this epoch already: it continues when it has given them
+        # up.
         if group.epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._rebalance.schedule_join(group.group_id, member)
             raise error_for(
@@ -186,7 +190,10 @@ class ClassicMembers:
     # --- Heartbeat --------------------------------------------------------------------------------------------------
 
     def heartbeat(self, request: HeartbeatRequest, group: ConsumerGroup) -> ErrorCode:
-        """The member is alive: NONE, or REBALANCE_IN_PROGRESS when it has to join again. Raises why it is no member."""
+        """Restart a member's session; returns NONE or REBALANCE_IN_PROGRESS.
+
+        With REBALANCE_IN_PROGRESS it has to join again. Raises the error of a member that is not valid.
+        """
         member = self._find(group, request.member_id, request.group_instance_id)
         _classic(member)
         _check_generation(member, request.generation_id)
@@ -202,7 +209,7 @@ class ClassicMembers:
     # --- LeaveGroup -------------------------------------------------------------------------------------------------
 
     def leave(self, request: LeaveGroupRequest, group: ConsumerGroup) -> Result[LeaveGroupResponse]:
-        """Members leave, or are removed by their group.instance.id; one outcome for each."""
+        """Remove members that leave, or that group.instance.id names; one outcome each."""
         answers = []
         left: dict[str, ConsumerGroupMember] = {}
         for each in request.members:

@@ -1,7 +1,7 @@
-"""One consumer group: its epochs, members, subscriptions, target assignment and who has which partition (KIP-848).
+"""One consumer group: epochs, members, subscriptions, target assignment and partition owners (KIP-848).
 
-Source: org.apache.kafka.coordinator.group.modern.ModernGroup and modern.consumer.ConsumerGroup. What is asked of it is
-in requests.py; only replay.py changes what stands in the log.
+Its requests are in requests.py; only replay.py changes the state that is in the log. Source:
+org.apache.kafka.coordinator.group.modern.ModernGroup and modern.consumer.ConsumerGroup.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ K = TypeVar("K")
 
 
 class ConsumerGroupState(Enum):
-    """The values are Kafka's names."""
+    """The state of a consumer group; the values are Kafka's names."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
     """The target assignment of the group's epoch has not been computed yet."""
     RECONCILING = "Reconciling"
-    """Members are on their way to the target assignment."""
+    """Members are moving to the target assignment."""
     STABLE = "Stable"
     DEAD = "Dead"
 
 
 class Refresh(NamedTuple):
-    """What the group last looked at for changes of its topics. Immutable."""
+    """The group's last check for changed topics. Immutable."""
 
     topics: object
     """The mapping of topics in the metadata snapshot; another object is another state."""
@@ -56,7 +56,10 @@ class Refresh(NamedTuple):
 
 
 class ConsumerGroup(Group):
-    """Owned by a GroupShard; changed by ConsumerReplay, on the control loop's thread."""
+    """One group of the consumer protocol.
+
+    Owned by a GroupShard; changed by ConsumerReplay, on the control loop's thread.
+    """
 
     type = GroupType.CONSUMER
 
@@ -66,7 +69,7 @@ class ConsumerGroup(Group):
         self.assignment_epoch = 0
         self.metadata_hash = 0
         self.has_subscription_metadata = False
-        """Whether the log holds what a version before 4.1 wrote about its topics."""
+        """The log holds the topic metadata of a version before 4.1."""
         self.members: dict[str, ConsumerGroupMember] = {}
         self.static_members: dict[str, str] = {}
         """Member id by group.instance.id."""
@@ -74,28 +77,28 @@ class ConsumerGroup(Group):
         """Target assignment by member id."""
         self.resolved: dict[str, ResolvedRegex] = {}
         self.classic_count = 0
-        """Members that speak the classic protocol."""
+        """The number of members that use the classic protocol."""
         self.refreshed: Refresh | None = None
-        """Not in the log."""
+        """The last check for changed topics; not in the log."""
         self.regex_topics: Mapping[str, object] | None = None
-        """The topics that its expressions were last matched against. Not in the log."""
+        """The topics of the last match of the expressions. Not in the log."""
         self.assigned_ms: int | None = None
-        """When the target assignment was last computed, on the monotonic clock. Not in the log."""
+        """Time of the last target assignment on the monotonic clock. Not in the log."""
         self.announced_epoch = 0
-        """The last epoch that was told to be settled. Not in the log."""
+        """The last epoch that was announced as settled. Not in the log."""
         self._owners: dict[UUID, dict[int, str]] = {}
         self._names: dict[str, int] = {}
         self._regexes: dict[str, int] = {}
         self._assignors: dict[str, int] = {}
         self._classic_protocols: dict[str, int] = {}
         self._reconciled: dict[int, int] = {}
-        """How many members have all of the target assignment of an epoch, by epoch."""
+        """Epoch to the number of members that have all of its target assignment."""
 
     # --- what it is -------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> ConsumerGroupState:
-        """Follows from the epochs and the members."""
+        """The state, from the epochs and the members."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -120,7 +123,7 @@ class ConsumerGroup(Group):
         return not self.members
 
     def member(self, member_id: str) -> ConsumerGroupMember:
-        """The member. UNKNOWN_MEMBER_ID."""
+        """The member of that id. UNKNOWN_MEMBER_ID."""
         found = self.members.get(member_id)
         if found is None:
             message = f"Member {member_id} is not a member of group {self.group_id}."
@@ -133,19 +136,22 @@ class ConsumerGroup(Group):
         return None if member_id is None else self.members.get(member_id)
 
     def target_of(self, member: ConsumerGroupMember) -> Partitions:
-        """The target assignment of a member; of a static one, that of whoever has its instance id so far."""
+        """The target assignment of a member.
+
+        A static member takes that of the present owner of its instance id.
+        """
         member_id: str | None = member.member_id
         if member.instance_id is not None:
             member_id = self.static_members.get(member.instance_id)
         return NO_PARTITIONS if member_id is None else self.target.get(member_id, NO_PARTITIONS)
 
     def is_owned(self, topic_id: UUID, partition: int) -> bool:
-        """Whether a member has the partition, or has yet to give it up."""
+        """Whether a member has the partition, or is giving it up."""
         partitions = self._owners.get(topic_id)
         return partitions is not None and partition in partitions
 
     def waits_for_others(self, member: ConsumerGroupMember) -> bool:
-        """Whether partitions that are to be the member's are still with others."""
+        """Whether other members still have partitions of the member's target."""
         if member.state is not MemberState.UNRELEASED_PARTITIONS:
             return False
         return any(
@@ -158,13 +164,13 @@ class ConsumerGroup(Group):
 
     @property
     def subscribed_regexes(self) -> Mapping[str, int]:
-        """Expression to the members that subscribe with it; not to be changed."""
+        """Expression to its number of subscribers; not to be changed."""
         return self._regexes
 
     def subscriptions(
         self, without: Iterable[ConsumerGroupMember] = (), plus: ConsumerGroupMember | None = None
     ) -> Subscriptions:
-        """What members subscribe to when some are gone and one has come, or has changed."""
+        """The subscriptions after some members left, and one joined or changed."""
         names, regexes = dict(self._names), dict(self._regexes)
         for gone in without:
             _count_subscription(names, regexes, gone, -1)
@@ -180,7 +186,10 @@ class ConsumerGroup(Group):
     def preferred_assignor(
         self, before: ConsumerGroupMember | None = None, after: ConsumerGroupMember | None = None
     ) -> str | None:
-        """The assignor that most members ask for, when one has changed from `before` to `after`; None: nobody asks."""
+        """The assignor that most members ask for after a member's change.
+
+        The member changes from `before` to `after`; None when no member asks for one.
+        """
         counts = dict(self._assignors)
         if before is not None and before.server_assignor is not None:
             _count(counts, before.server_assignor, -1)
@@ -189,8 +198,9 @@ class ConsumerGroup(Group):
         return max(counts, key=lambda name: counts[name], default=None)
 
     def supports_classic_protocols(self, protocol_type: str, protocols: Iterable[str]) -> bool:
-        """Whether somebody with these classic protocols can be a member: one of them must be that of all who speak the
-        classic protocol.
+        """Whether a member with these classic protocols may join.
+
+        One of them must be common to all members that use the classic protocol.
         """
         if protocol_type != CONSUMER_PROTOCOL_TYPE:
             return False
@@ -199,7 +209,7 @@ class ConsumerGroup(Group):
         return any(self._classic_protocols.get(name, 0) == self.classic_count for name in protocols)
 
     def all_classic_without(self, members: Iterable[ConsumerGroupMember]) -> bool:
-        """Whether all members but these speak the classic protocol."""
+        """Whether all other members use the classic protocol."""
         gone = list(members)
         classic_gone = sum(1 for each in gone if each.classic is not None)
         return self.classic_count - classic_gone == len(self.members) - len(gone)
@@ -207,7 +217,7 @@ class ConsumerGroup(Group):
     # --- changes, by ConsumerReplay ---------------------------------------------------------------------------------
 
     def put(self, member: ConsumerGroupMember) -> None:
-        """A member is new or has changed."""
+        """Add or replace a member."""
         before = self.members.get(member.member_id)
         if before is not None:
             self._uncount(before)
@@ -220,7 +230,7 @@ class ConsumerGroup(Group):
             self.static_members[member.instance_id] = member.member_id
 
     def remove(self, member_id: str) -> None:
-        """A member is gone."""
+        """Remove a member."""
         member = self.members.pop(member_id, None)
         if member is None:
             return
@@ -262,7 +272,10 @@ class ConsumerGroup(Group):
         *,
         transactional: bool = False,
     ) -> None:
-        """See Group. UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION, UNSUPPORTED_VERSION."""
+        """Check a member's commit; see Group.
+
+        UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION, UNSUPPORTED_VERSION.
+        """
         if generation_id < 0 and not self.members:
             return  # an administrator, or a consumer that assigns its partitions itself
         if transactional and generation_id == NO_GENERATION and not member_id and group_instance_id is None:
@@ -298,7 +311,7 @@ class ConsumerGroup(Group):
 
 
 def has_left_for_a_while(member: ConsumerGroupMember) -> bool:
-    """Whether a static member said that it will be back; until then nobody gets its partitions."""
+    """Whether a static member left for a while; it keeps its partitions."""
     return member.member_epoch == LEAVE_GROUP_STATIC_EPOCH
 
 

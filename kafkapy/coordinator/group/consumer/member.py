@@ -1,4 +1,4 @@
-"""One member of a consumer group, and how it gets from what it has to what it is to have (KIP-848).
+"""A consumer group's member, and its steps to its target (KIP-848).
 
 Source: org.apache.kafka.coordinator.group.modern.consumer.ConsumerGroupMember and CurrentAssignmentBuilder, and
 org.apache.kafka.coordinator.group.modern.MemberState.
@@ -25,14 +25,14 @@ NO_PARTITIONS: Final[Partitions] = {}
 
 
 class MemberState(IntEnum):
-    """Where a member is on its way to the target assignment; the values stand in the log."""
+    """A member's progress to its target assignment; records hold the values."""
 
     STABLE = 0
-    """It has all of its target assignment of its epoch."""
+    """The member has all of its target assignment of its epoch."""
     UNREVOKED_PARTITIONS = 1
-    """It has to give up partitions first, and stays in its epoch until it has."""
+    """The member has to give up partitions first, and stays in its epoch until then."""
     UNRELEASED_PARTITIONS = 2
-    """It is in the target's epoch, but others have not given up all of its partitions yet."""
+    """The member is in the target's epoch, but others still have some of its partitions."""
     UNKNOWN = 127
     """A state of a later version of Kafka."""
 
@@ -43,7 +43,7 @@ class MemberState(IntEnum):
 
 
 class ClassicMetadata(NamedTuple):
-    """What a member that speaks the classic protocol brought along. Immutable."""
+    """The classic protocol's data of a member. Immutable."""
 
     session_timeout_ms: int
     protocols: Protocols
@@ -51,7 +51,10 @@ class ClassicMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMember:
-    """Immutable: a change makes another one. Times in ms."""
+    """A member of a consumer group. Times in ms.
+
+    Immutable: a change makes a new one.
+    """
 
     member_id: str
     member_epoch: int = 0
@@ -64,36 +67,36 @@ class ConsumerGroupMember:
     client_host: str = ""
     topic_names: frozenset[str] = frozenset()
     topic_regex: str = ""
-    """"" for none."""
+    """The expression, or "" for a member without one."""
     server_assignor: str | None = None
     assigned: Partitions = field(default_factory=dict)
     pending_revocation: Partitions = field(default_factory=dict)
     classic: ClassicMetadata | None = None
-    """Not None while it speaks the classic protocol."""
+    """The classic data of a member that uses the classic protocol, else None."""
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has all that the target assignment of that epoch gives it."""
+        """Whether the member has its whole target assignment of that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     @property
     def is_static(self) -> bool:
-        """Whether it has a group.instance.id (KIP-345)."""
+        """Whether the member has a group.instance.id (KIP-345)."""
         return self.instance_id is not None
 
 
 class OwnedPartitions(Protocol):
-    """Partitions of one topic that a member says it has: part of a request."""
+    """A request's partitions of one topic that the member owns."""
 
     topic_id: UUID
     partitions: list[int]
 
 
 Owned = Iterable[OwnedPartitions] | None
-"""What a member says it has; None when it does not say."""
+"""The partitions that a member reports as owned; None without a report."""
 
 
 def is_subset(owned: Owned, assigned: Partitions) -> bool:
-    """Whether a member says what it has, and all of it is assigned to it."""
+    """Whether a member reports its partitions, and all are assigned to it."""
     return owned is not None and all(
         each.topic_id in assigned and assigned[each.topic_id].issuperset(each.partitions) for each in owned
     )
@@ -112,10 +115,10 @@ def reconciled(
     is_owned: Callable[[UUID, int], bool],
     owned: Owned,
 ) -> ConsumerGroupMember:
-    """The member one step closer to its target assignment, or the member itself when it has to wait.
+    """The member one step closer to its target assignment.
 
-    `is_owned` says whether somebody has a partition, or has not given it up yet. FENCED_MEMBER_EPOCH for a member in
-    an unknown state that has partitions.
+    It is the same object when the member has to wait. `is_owned` returns whether a member has a partition, or has not
+    given it up yet. FENCED_MEMBER_EPOCH for a member in an unknown state that has partitions.
     """
     if member.state is MemberState.STABLE:
         if member.member_epoch == target_epoch:

@@ -1,4 +1,4 @@
-"""Groups with members change their protocol: classic to consumer and back (KIP-848, online migration).
+"""The migration of groups with members: classic to consumer and back (KIP-848).
 
 Source: the conversions in GroupMetadataManager, ConsumerGroup.fromClassicGroup and ClassicGroup.fromConsumerGroup.
 """
@@ -45,7 +45,10 @@ Records = list[CoordinatorRecord]
 
 
 class ConsumerMigration:
-    """Owned by a GroupShard; used on the control loop's thread."""
+    """Converts groups in one shard.
+
+    Owned by a GroupShard; used on the control loop's thread.
+    """
 
     def __init__(
         self,
@@ -61,8 +64,9 @@ class ConsumerMigration:
         self._converted: tuple[GroupMetadataValue, ClassicGroup] | None = None
 
     def take_converted(self, value: GroupMetadataValue) -> ClassicGroup | None:
-        """The classic group that a record was made from by a downgrade a moment ago: it knows more than the record,
-        such as all protocols of its members.
+        """The classic group that a downgrade has just made, for its record.
+
+        It has more data than the record, such as all protocols of its members.
         """
         converted, self._converted = self._converted, None
         return converted[1] if converted is not None and converted[0] is value else None
@@ -70,8 +74,9 @@ class ConsumerMigration:
     # --- classic to consumer ----------------------------------------------------------------------------------------
 
     def upgrade(self, classic: ClassicGroup, records: Records) -> ConsumerGroup:
-        """A classic group with members as a consumer group, and the records of that. GROUP_ID_NOT_FOUND when that is
-        not allowed, or not possible.
+        """A consumer group for a classic group with members.
+
+        Its records are added to `records`. GROUP_ID_NOT_FOUND when the upgrade is not allowed, or not possible.
         """
         self._check_upgrade(classic)
         try:
@@ -114,7 +119,7 @@ class ConsumerMigration:
                     "re-attempting the upgrade.",
                 )
             assigned = partitions_by_id(assignment.assigned_partitions, snapshot)
-        # In the first rebalance of a group nothing has been chosen yet.
+        # In the first rebalance of a group no protocol has been chosen yet.
         protocol = classic.protocol_name or classic.select_protocol()
         subscription = decode_subscription(member.metadata(protocol))
         return ConsumerGroupMember(
@@ -134,12 +139,12 @@ class ConsumerMigration:
     # --- consumer to classic ----------------------------------------------------------------------------------------
 
     def may_downgrade_without(self, group: ConsumerGroup, gone: Collection[ConsumerGroupMember]) -> bool:
-        """Whether the group becomes classic when some members are gone."""
+        """Whether the group becomes classic without some members."""
         left = len(group.members) - len(gone)
         return left > 0 and group.all_classic_without(gone) and self._may_downgrade(group, left)
 
     def may_downgrade_by_replacing(self, group: ConsumerGroup, replaced: ConsumerGroupMember) -> bool:
-        """Whether the group becomes classic when a member of the classic protocol takes a static member's place."""
+        """Whether the group becomes classic when a classic member replaces one."""
         last_one = replaced.classic is None and group.all_classic_without([replaced])
         return last_one and self._may_downgrade(group, len(group.members))
 
@@ -162,11 +167,13 @@ class ConsumerMigration:
         rebalance: bool,
         records: Records,
     ) -> None:
-        """The group becomes classic: without the members that are `gone`, or with `joining` in the place of the
-        static member of its instance id, whose replacement stands in the records already.
+        """Make the group classic.
 
-        With `rebalance`, or when they have not reached the target assignment, its members have to join again.
-        GROUP_ID_NOT_FOUND when what a member says of itself cannot be decoded.
+        It loses the members that are `gone`, or `joining` replaces the static member of its instance id, whose
+        replacement is in the records already.
+
+        With `rebalance`, or when the members have not reached the target assignment, they have to join again.
+        GROUP_ID_NOT_FOUND when a member's classic metadata cannot be decoded.
         """
         replaced = None if joining is None else group.static_member(joining.instance_id)
         ids = list(group.members)
@@ -183,7 +190,8 @@ class ConsumerMigration:
             each.assigned != assigned[each.member_id] or each.pending_revocation for each in left
         )
         if rebalance:
-            # What they have until then: the group may become a consumer group again before they have joined.
+            # They keep these partitions until then: the group may become a consumer group again before they have
+            # joined.
             assigned = {each.member_id: _held(each) for each in left}
         try:
             classic = self._downgraded(group, left, assigned)
@@ -234,7 +242,10 @@ def _held(member: ConsumerGroupMember) -> Partitions:
 
 
 def replacement_of(member: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
-    """A static member under a new id: it has what it had, in an epoch from which it goes to the group's."""
+    """A static member under a new id.
+
+    It keeps its partitions, in an epoch from which it moves to the group's.
+    """
     return replace(member, member_id=member_id, member_epoch=0, previous_member_epoch=0)
 
 

@@ -1,7 +1,7 @@
-"""Subscriptions of consumer groups by regular expression: when they are matched against the cluster's topics.
+"""Subscriptions by regular expression: their matches against the cluster's topics.
 
-An expression that is new is compiled at once, so that a bad one is refused, and matched right after, in a worker
-thread; all of a group are matched again when topics were created, at least every
+A new expression is compiled at once, so that a bad one is refused, and matched right after, in a worker thread. All
+expressions of a group are matched again when topics were created, at least every
 group.consumer.regex.refresh.interval.ms, and at most every ten seconds. Source: GroupMetadataManager
 (maybeUpdateRegularExpressions, handleRegularExpressionsResult).
 """
@@ -33,15 +33,18 @@ logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 LEAST_REFRESH_INTERVAL_MS: Final = 10_000
 NO_VERSION: Final = 0
 MOST_ATTEMPTS: Final = 3
-"""To write what was matched: it may be too large for one batch. The next heartbeat has it matched again."""
+"""Most attempts to write a match that may be too large for one batch.
+
+The next heartbeat repeats the match.
+"""
 
 Visible = Callable[[Iterable[str]], set[str]]
-"""Those of some topics that a member may describe."""
+"""Returns the topics, out of some, that a member may describe."""
 
 
 @dataclass(slots=True)
 class _Match:
-    """Expressions that were matched against topics, on its way into the log."""
+    """Expressions with their matched topics, before the log holds them."""
 
     group_id: str
     topics: Mapping[str, object]
@@ -51,7 +54,10 @@ class _Match:
 
 
 class ConsumerPatterns:
-    """Owned by a GroupShard; used on the control loop's thread."""
+    """The matches of a shard's expressions.
+
+    Owned by a GroupShard; used on the control loop's thread.
+    """
 
     def __init__(
         self,
@@ -77,9 +83,9 @@ class ConsumerPatterns:
         visible: Visible,
         records: Records,
     ) -> bool:
-        """Whether the group needs a new epoch because a member has changed its expression. INVALID_REGULAR_EXPRESSION.
+        """Whether a changed expression of a member requires a new epoch.
 
-        Has the group's expressions matched again when it is time.
+        It starts a match of the group's expressions when it is due. INVALID_REGULAR_EXPRESSION.
         """
         old, new = before.topic_regex, after.topic_regex
         bump, is_new = False, False
@@ -100,7 +106,10 @@ class ConsumerPatterns:
         return bump
 
     def _match(self, group_id: str, patterns: list[str], visible: Visible) -> None:
-        """Match off the loop, where thousands of topics hold nobody up, and take it over in an operation."""
+        """Match in a worker thread, as there may be many topics.
+
+        An operation then applies the result.
+        """
         topics = self._metadata().topics
         self._matching.add(group_id)
 

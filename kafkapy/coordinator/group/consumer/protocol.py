@@ -1,4 +1,4 @@
-"""What members of the classic protocol carry about topics, for groups that both protocols share.
+"""The classic protocol's subscriptions and assignments, for groups of both protocols.
 
 Source: org.apache.kafka.clients.consumer.internals.ConsumerProtocol; Utils of the group coordinator.
 """
@@ -27,17 +27,17 @@ __all__ = [
 
 
 def decode_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """What a consumer says to its leader. Raises DecodeError."""
+    """A consumer's subscription, as its leader gets it. DecodeError."""
     return ConsumerProtocolSubscription.decode_versioned(metadata, newer_as_newest=True)[1]
 
 
 def decode_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
-    """What a leader assigned. Raises DecodeError."""
+    """A leader's assignment for a member. DecodeError."""
     return ConsumerProtocolAssignment.decode_versioned(assignment, newer_as_newest=True)[1]
 
 
 def version_of(protocols: Protocols) -> int:
-    """The version of the consumer protocol that a member speaks: that of what it likes best."""
+    """The version of the consumer protocol in a member's preferred protocol."""
     metadata = protocols[0][1] if protocols else b""
     if len(metadata) < 2:
         raise DecodeError(f"{len(metadata)} bytes cannot hold a version")
@@ -45,7 +45,10 @@ def version_of(protocols: Protocols) -> int:
 
 
 def encode_assignment(partitions: Partitions, snapshot: MetadataSnapshot, version: int) -> bytes:
-    """Partitions as an assignment of the classic protocol. Topics that are gone are left out."""
+    """Partitions as an assignment of the classic protocol.
+
+    Deleted topics are left out.
+    """
     assigned = [
         ConsumerProtocolAssignment.TopicPartitions(topic=snapshot.topic_names[topic_id], partitions=sorted(numbers))
         for topic_id, numbers in partitions.items()
@@ -61,7 +64,7 @@ def partitions_by_id(
     listed: Iterable[ConsumerProtocolAssignment.TopicPartitions | ConsumerProtocolSubscription.TopicPartitions],
     snapshot: MetadataSnapshot,
 ) -> dict[UUID, frozenset[int]]:
-    """Partitions with topic ids for names. Topics that are gone are left out."""
+    """Partitions with topic ids in place of names; deleted topics are left out."""
     found: dict[UUID, frozenset[int]] = {}
     for each in listed:
         topic = snapshot.topic(each.topic)
@@ -71,6 +74,6 @@ def partitions_by_id(
 
 
 def owned_partitions(subscription: ConsumerProtocolSubscription, snapshot: MetadataSnapshot) -> list[TopicPartitions]:
-    """What a member says it has, as the consumer protocol would say it."""
+    """A classic member's owned partitions, in the form of the consumer protocol."""
     by_id = partitions_by_id(subscription.owned_partitions, snapshot)
     return [TopicPartitions(topic_id=topic_id, partitions=sorted(numbers)) for topic_id, numbers in by_id.items()]

@@ -1,12 +1,12 @@
-"""Rebalances of consumer groups: epochs, target assignments, members who come and go, and how long they are waited for.
+"""Rebalances of consumer groups: epochs, target assignments, members and their timeouts.
 
-A change of subscriptions or topics raises the group's epoch; that has a target assignment computed; each member is led
-there by its own heartbeats, giving up what others are to get first. Source: GroupMetadataManager (its consumer part),
+A change of subscriptions or topics raises the group's epoch, which gets a target assignment. Each member moves there by
+its own heartbeats, and first gives up partitions of others. Source: GroupMetadataManager (its consumer part),
 TargetAssignmentBuilder; KIP-848.
 
-Timeouts of a member, each under (name, group, member): "consumer-session" when nothing is heard of it,
-"consumer-rebalance" when it does not give up partitions; and of one that speaks the classic protocol "consumer-join"
-and "consumer-sync", when it does not join or sync after it was told to.
+Timeouts of a member, each under (name, group, member): "consumer-session" ends a silent member's session,
+"consumer-rebalance" fences a member that does not give up partitions; "consumer-join" and "consumer-sync" fence a
+classic member that does not join or sync after it was told to.
 """
 
 from __future__ import annotations
@@ -57,19 +57,22 @@ Records = list[CoordinatorRecord]
 T = TypeVar("T")
 
 LARGE_GROUP: Final = 100
-"""Members from which on changes that come close together get one target assignment. Each costs time for every member,
-so that a thousand who join at once would cost a million times what one does. Kafka 4.1 computes one for each change.
+"""Members from which one target assignment serves several close changes.
+
+Each assignment costs time for every member, so that a thousand members that join at once would cost a million times as
+much as one. Kafka 4.1 computes one for each change.
 """
 MEMBERS_PER_MS: Final = 5
-"""In such a group assignments are at least one ms apart for each of so many members."""
+"""A large group's assignments are at least one ms apart for each of so many members."""
 
 _SETTLED: Final = (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
 
 
 class ConsumerRebalance:
-    """The engine under the requests of consumer groups. Owned by a GroupShard; used on the control loop's thread.
+    """The engine under the requests of consumer groups.
 
-    Nothing here changes a group but for what is not in its log: changes go into the `records` that are given.
+    Owned by a GroupShard; used on the control loop's thread. It changes only group state that is not in the log: all
+    other changes go into the given `records`.
     """
 
     def __init__(
@@ -85,7 +88,10 @@ class ConsumerRebalance:
         counters: GroupCounters,
         rebalanced: Callable[[ConsumerGroup], None],
     ) -> None:
-        """`assignors` by name, the default one first; `rebalanced` is called with a group that has settled."""
+        """Create the engine.
+
+        `assignors` by name, the default one first; `rebalanced` is called with a settled group.
+        """
         self._groups = groups
         self._timer = timer
         self._clock = clock
@@ -101,16 +107,19 @@ class ConsumerRebalance:
 
     @property
     def default_assignor(self) -> str:
-        """The name of the assignor of groups whose members ask for none."""
+        """The name of the default assignor, for groups whose members choose none."""
         return next(iter(self._assignors), "")
 
     def find(self, group_id: str) -> ConsumerGroup | None:
-        """The consumer group of that id."""
+        """The consumer group of that id, or None."""
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
     def get(self, group_id: str, kind: str = "Group") -> ConsumerGroup:
-        """The consumer group of that id. GROUP_ID_NOT_FOUND, with Kafka's name for what was looked for."""
+        """The consumer group of that id.
+
+        GROUP_ID_NOT_FOUND, whose message has `kind`, Kafka's name for the group.
+        """
         group = self._groups.get(group_id)
         if group is None:
             raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {group_id} not found.")
@@ -119,8 +128,10 @@ class ConsumerRebalance:
         return group
 
     def get_to_join(self, group_id: str, records: Records) -> ConsumerGroup:
-        """The group that a member of the consumer protocol joins: a new one, one in the place of an empty classic
-        group, or a classic group that is converted. GROUP_ID_NOT_FOUND when it cannot be.
+        """The group that a consumer member joins.
+
+        It is a new group, one in the place of an empty classic group, or a converted classic group. GROUP_ID_NOT_FOUND
+        when the conversion is not possible.
         """
         group = self._groups.get(group_id)
         if group is None:
@@ -134,7 +145,7 @@ class ConsumerRebalance:
         return self.get(group_id)
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        """GROUP_MAX_SIZE_REACHED for somebody who is no member of a full group."""
+        """Check that a new member fits into the group: GROUP_MAX_SIZE_REACHED."""
         if len(group.members) >= self._config.consumer_max_size and member_id not in group.members:
             raise error_for(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -144,9 +155,10 @@ class ConsumerRebalance:
     def static_member_to_join(
         self, group: ConsumerGroup, member_id: str, instance_id: str, records: Records, *, classic: bool
     ) -> ConsumerGroupMember:
-        """A static member joins: it is new, or takes the place of who has its instance id.
+        """The joining static member: new, or in its predecessor's place.
 
-        UNRELEASED_INSTANCE_ID when that one has not left; a member of one protocol may always replace one of the other.
+        The predecessor has the same instance id. UNRELEASED_INSTANCE_ID when it has not left; a member of one protocol
+        may always replace a member of the other.
         """
         existing = group.static_member(instance_id)
         if existing is None:
@@ -189,7 +201,7 @@ class ConsumerRebalance:
     def describe_change(
         self, group: ConsumerGroup, before: ConsumerGroupMember, after: ConsumerGroupMember, records: Records
     ) -> bool:
-        """Write down what a member says of itself when that has changed; whether it names other topics now."""
+        """Write a changed member; returns whether it subscribes to other topics now."""
         if before == after:
             return False
         records.append(records_of.member(group.group_id, after))
@@ -205,8 +217,10 @@ class ConsumerRebalance:
         owned: Owned,
         records: Records,
     ) -> ConsumerGroupMember:
-        """Everything that follows from what a member says: a new epoch with `bump` or when topics have changed, its
-        target assignment, and the member's next step to that. The member as it is then.
+        """Advance a member after its request; returns the member.
+
+        The group gets a new epoch with `bump` or when topics have changed, the epoch its target assignment, and the
+        member its next step.
         """
         topics = GroupTopics(self._metadata())
         epoch = self.refresh(group, before, after, topics, bump=bump, records=records)
@@ -230,8 +244,9 @@ class ConsumerRebalance:
         bump: bool,
         records: Records,
     ) -> int:
-        """The group's epoch: a new one with `bump`, or when the topics that members subscribe to have changed since
-        they were last looked at.
+        """The group's epoch.
+
+        It is a new one with `bump`, or when the subscribed topics have changed since the last check.
         """
         snapshot = topics.snapshot
         seen = group.refreshed
@@ -253,7 +268,7 @@ class ConsumerRebalance:
         return epoch
 
     def next_epoch(self, group: ConsumerGroup, metadata_hash: int, records: Records) -> int:
-        """The group's next epoch, with topics that hash to that."""
+        """Begin the group's next epoch, with the hash of its topics."""
         epoch = group.epoch + 1
         records.append(records_of.epoch(group.group_id, epoch, metadata_hash))
         logger.info("Group %s goes to epoch %d", group.group_id, epoch)
@@ -261,8 +276,9 @@ class ConsumerRebalance:
         return epoch
 
     def _assignment_wait_ms(self, group: ConsumerGroup, member: ConsumerGroupMember) -> int:
-        """How long the target assignment of a new epoch has to wait; 0 in all but large groups. Members of the classic
-        protocol never wait: they would join again and again until it is there.
+        """Delay of a new target assignment in ms; 0 in small groups.
+
+        Classic members never wait: they would join again and again until the assignment exists.
         """
         size = len(group.members)
         if size < LARGE_GROUP or group.assigned_ms is None or group.classic_count or member.classic is not None:
@@ -278,7 +294,7 @@ class ConsumerRebalance:
                 try:
                     self._assign(group, None, None, group.epoch, GroupTopics(self._metadata()), records)
                 except KafkaError:
-                    # It is logged, and the next heartbeat tries it again.
+                    # The error is logged, and the next heartbeat tries it again.
                     return Result(None)
             return self.announced(group_id, Result(None, records))
 
@@ -294,7 +310,10 @@ class ConsumerRebalance:
         topics: GroupTopics,
         records: Records,
     ) -> Partitions:
-        """Compute and write the target assignment of an epoch; that of the member that has changed, if one has."""
+        """Compute and write the target assignment of an epoch.
+
+        Returns the target of the changed member, if one has changed.
+        """
         group.assigned_ms = self._clock.monotonic_ms()
         members = group.members
         if after is not None:
@@ -368,7 +387,10 @@ class ConsumerRebalance:
         return moved
 
     def announced(self, group_id: str, result: Result[T]) -> Result[T]:
-        """The result of an operation, after which it is told that the group has settled in a new epoch, if it has."""
+        """The result, with an announcement of a newly settled epoch, if any.
+
+        The announcement follows when the records are committed.
+        """
         if not result.records:
             return result
         first = result.after
@@ -393,7 +415,10 @@ class ConsumerRebalance:
     # --- members who go ---------------------------------------------------------------------------------------------
 
     def fence(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember]) -> Records:
-        """Let members go. The group becomes classic when only members of that protocol are left."""
+        """Remove members.
+
+        The group becomes classic when only classic members are left.
+        """
         records: Records = []
         if not members:
             return records
@@ -415,7 +440,7 @@ class ConsumerRebalance:
     # --- timeouts ---------------------------------------------------------------------------------------------------
 
     def schedule_session(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
-        """The member is alive: its session begins anew."""
+        """Restart the session of a live member."""
         if member.classic is not None:
             timeout = member.classic.session_timeout_ms
         else:
@@ -430,13 +455,19 @@ class ConsumerRebalance:
         self._fence_after("consumer-rebalance", group_id, member.member_id, timeout, reason, epoch)
 
     def schedule_join(self, group_id: str, member: ConsumerGroupMember) -> None:
-        """Fence a member that does not join in time after it was told to. The first one who tells it counts."""
+        """Fence a member that does not join in time.
+
+        The first request to join counts.
+        """
         if ("consumer-join", group_id, member.member_id) not in self._timer:
             reason = "it has not joined within the rebalance timeout"
             self._fence_after("consumer-join", group_id, member.member_id, member.rebalance_timeout_ms, reason)
 
     def member_applied(self, group_id: str, member_id: str) -> None:
-        """A record of a member was applied: who is new has a session, who is gone has no timeouts."""
+        """Update a member's timeouts after its record was applied.
+
+        A new member gets a session; a removed one loses its timeouts.
+        """
         group = self.find(group_id)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
@@ -446,18 +477,18 @@ class ConsumerRebalance:
             self.schedule_session(group, member)
 
     def joined(self, group_id: str, member_id: str, sync_timeout_ms: int) -> None:
-        """A member has joined: it has to sync now."""
+        """Wait for the member's SyncGroup after its JoinGroup."""
         self._timer.cancel(("consumer-join", group_id, member_id))
         self._fence_after("consumer-sync", group_id, member_id, sync_timeout_ms, "it has not synced within its timeout")
 
     def synced(self, group_id: str, member_id: str) -> None:
-        """A member has got its assignment."""
+        """End the wait for the member's SyncGroup."""
         self._timer.cancel(("consumer-sync", group_id, member_id))
 
     def _fence_after(
         self, name: str, group_id: str, member_id: str, timeout_ms: int, reason: str, epoch: int | None = None
     ) -> None:
-        """Fence a member after a time; with `epoch`, if it is in that epoch still."""
+        """Fence a member after a time, unless it has left `epoch`."""
         may_convert = True
 
         def due(shard: object, now_ms: int) -> Result[None]:
@@ -482,7 +513,10 @@ class ConsumerRebalance:
     # --- loading ----------------------------------------------------------------------------------------------------
 
     def loaded(self, group: ConsumerGroup) -> None:
-        """The group has come from the log: sessions begin, as if each member had just been heard of."""
+        """Start the sessions of all members of a loaded group.
+
+        They begin as if each member had just sent a heartbeat.
+        """
         self._is_news(group)
         for member in group.members.values():
             self.schedule_session(group, member)

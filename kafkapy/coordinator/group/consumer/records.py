@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 EPOCH_KEY: Final = 3
 SUBSCRIPTION_METADATA_KEY: Final = 4
-"""Written up to Kafka 4.0 only; replaced by the hash in the record of the epoch."""
+"""The key version of the subscription metadata of Kafka up to 4.0.
+
+The hash in the record of the epoch replaces them.
+"""
 MEMBER_KEY: Final = 5
 TARGET_EPOCH_KEY: Final = 6
 TARGET_MEMBER_KEY: Final = 7
@@ -69,13 +72,13 @@ def partitions_of(listed: Iterable[_TopicPartitions]) -> dict[UUID, frozenset[in
 
 
 def epoch(group_id: str, group_epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """The group is in an epoch, with topics that hash to that."""
+    """The record of a group's epoch, with the hash of its topics."""
     value = ConsumerGroupMetadataValue(epoch=group_epoch, metadata_hash=metadata_hash)
     return CoordinatorRecord(ConsumerGroupMetadataKey(group_id=group_id), EPOCH_KEY, value)
 
 
 def member(group_id: str, each: ConsumerGroupMember) -> CoordinatorRecord:
-    """A member and what it subscribes to."""
+    """The record of a member and its subscriptions."""
     value = ConsumerGroupMemberMetadataValue(
         instance_id=each.instance_id,
         rack_id=each.rack_id,
@@ -100,13 +103,13 @@ def _classic(classic: ClassicMetadata | None) -> ConsumerGroupMemberMetadataValu
 
 
 def target_epoch(group_id: str, assignment_epoch: int) -> CoordinatorRecord:
-    """The target assignment is that of an epoch."""
+    """The record of the target assignment's epoch."""
     value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=assignment_epoch)
     return CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), TARGET_EPOCH_KEY, value)
 
 
 def target(group_id: str, member_id: str, partitions: Partitions) -> CoordinatorRecord:
-    """What a member is to have."""
+    """The record of a member's target assignment."""
     value = ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[
             ConsumerGroupTargetAssignmentMemberValue.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
@@ -117,7 +120,7 @@ def target(group_id: str, member_id: str, partitions: Partitions) -> Coordinator
 
 
 def current_assignment(group_id: str, each: ConsumerGroupMember) -> CoordinatorRecord:
-    """What a member has, and what it has to give up."""
+    """The record of a member's partitions, kept and to be revoked."""
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=each.member_epoch,
         previous_member_epoch=each.previous_member_epoch,
@@ -133,7 +136,7 @@ def _listed(partitions: Partitions) -> list[TopicPartitions]:
 
 
 def regular_expression(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
-    """The topics that an expression matches."""
+    """The record of the topics that an expression matches."""
     value = ConsumerGroupRegularExpressionValue(
         topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
     )
@@ -144,17 +147,20 @@ def regular_expression(group_id: str, regex: str, resolved: ResolvedRegex) -> Co
 
 
 def regular_expression_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
-    """Nobody subscribes with the expression any more."""
+    """The tombstone of an expression without subscribers."""
     return CoordinatorRecord(_regex_key(group_id, regex), REGULAR_EXPRESSION_KEY, None)
 
 
 def subscription_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """What a version before 4.1 knew of the group's topics is not needed."""
+    """The tombstone of the topic metadata of versions before 4.1."""
     return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), SUBSCRIPTION_METADATA_KEY, None)
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """A member is gone. The order is Kafka's: replaying it, Kafka insists that a member gives up all it has first."""
+    """The tombstones of a removed member, in Kafka's order.
+
+    Kafka's replay insists that a member gives up all its partitions first.
+    """
     return [
         CoordinatorRecord(_current_key(group_id, member_id), CURRENT_ASSIGNMENT_KEY, None),
         CoordinatorRecord(_target_key(group_id, member_id), TARGET_MEMBER_KEY, None),
@@ -163,7 +169,10 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 
 
 def group_tombstones(group_id: str, members: Iterable[str], regexes: Iterable[str]) -> list[CoordinatorRecord]:
-    """The tombstones of a group, its members (ids) and its regular expressions, in the order Kafka's replay needs."""
+    """The tombstones of a group, its members and its expressions.
+
+    `members` are ids. Kafka's replay needs this order.
+    """
     ids = list(members)
     return [
         *(CoordinatorRecord(_current_key(group_id, each), CURRENT_ASSIGNMENT_KEY, None) for each in ids),

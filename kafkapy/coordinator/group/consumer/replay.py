@@ -1,7 +1,8 @@
-"""Records of consumer groups as they are applied: while the log is loaded, and as soon as they are made.
+"""Replays records of consumer groups: at the load, and after each write.
 
 Source: GroupMetadataManager.replay for keys 3 to 8 and 16. Kafka refuses to load a log in which a tombstone comes
-before what it should follow; here the tombstone of a group or member ends it, whatever compaction left of the rest.
+before the tombstones it should follow; here the tombstone of a group or member ends it, whatever compaction left of the
+rest.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from kafkapy.protocol.messages.consumer_group_records import ConsumerGroupMember
 
 
 class ConsumerReplay:
-    """Changes the consumer groups among `groups`. Owned by a GroupShard; used on the control loop's thread."""
+    """Changes the consumer groups among `groups`.
+
+    Owned by a GroupShard; used on the control loop's thread.
+    """
 
     def __init__(self, groups: dict[str, Group]) -> None:
         self._groups = groups
@@ -50,7 +54,10 @@ class ConsumerReplay:
         return group if isinstance(group, ConsumerGroup) else None
 
     def _get(self, group_id: str) -> ConsumerGroup:
-        """The group, made if it is new. A classic one that was in its place held offsets only, or is replaced."""
+        """The group, created if it is new.
+
+        A classic group in its place held offsets only, or is replaced.
+        """
         group = self._find(group_id)
         if group is None:
             group = self._groups[group_id] = ConsumerGroup(group_id)

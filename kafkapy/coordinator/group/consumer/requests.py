@@ -1,4 +1,4 @@
-"""What members of consumer groups ask (ConsumerGroupHeartbeat), and what is asked of these (ConsumerGroupDescribe).
+"""The requests of consumer groups: ConsumerGroupHeartbeat and ConsumerGroupDescribe.
 
 Source: GroupMetadataManager and GroupCoordinatorService (their consumer part); KIP-848, KIP-1082 (member ids made by
 clients).
@@ -49,7 +49,9 @@ Group = ConsumerGroupDescribeResponse.Group
 
 
 class ConsumerClient(NamedTuple):
-    """Who sent a heartbeat. `host` is written as Kafka does: "/127.0.0.1"; `visible` says which of some topics it may
+    """The client of a heartbeat.
+
+    `host` is written as Kafka does: "/127.0.0.1"; `visible` returns the topics, out of some, that the client may
     describe.
     """
 
@@ -85,7 +87,10 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, as
 
 
 class ConsumerRequests:
-    """Owned by a GroupShard; its methods are operations of the runtime, on the control loop's thread."""
+    """The requests of consumer groups as operations of the runtime.
+
+    Owned by a GroupShard; used on the control loop's thread.
+    """
 
     def __init__(self, rebalance: ConsumerRebalance, patterns: ConsumerPatterns, overrides: GroupOverrides) -> None:
         self._rebalance = rebalance
@@ -95,7 +100,9 @@ class ConsumerRequests:
     # --- ConsumerGroupHeartbeat -------------------------------------------------------------------------------------
 
     def heartbeat(self, client: ConsumerClient, request: ConsumerGroupHeartbeatRequest) -> HeartbeatResult:
-        """A member joins, lives, changes or leaves. The request has passed `check_heartbeat`.
+        """Handle a member's heartbeat: it joins, lives, changes or leaves.
+
+        The request has passed `check_heartbeat`.
 
         Raises GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
         UNRELEASED_INSTANCE_ID, INVALID_REGULAR_EXPRESSION.
@@ -152,7 +159,7 @@ class ConsumerRequests:
     def _said(
         self, client: ConsumerClient, request: ConsumerGroupHeartbeatRequest, member: ConsumerGroupMember
     ) -> ConsumerGroupMember:
-        """The member with what the request says of it; what it leaves out stays as it is."""
+        """The member with the request's changes; missing fields stay unchanged."""
         names, timeout = request.subscribed_topic_names, request.rebalance_timeout_ms
         said: dict[str, Any] = {
             "instance_id": request.instance_id,
@@ -164,7 +171,7 @@ class ConsumerRequests:
             "client_id": client.client_id,
             "client_host": client.host,
         }
-        # Most heartbeats say nothing new, and a copy costs more than all else in them.
+        # Most heartbeats change nothing, and a copy costs more than all else in them.
         changes = {name: value for name, value in said.items() if value is not None and value != getattr(member, name)}
         if member.classic is not None:
             changes["classic"] = None
@@ -189,7 +196,10 @@ class ConsumerRequests:
     # --- ConsumerGroupDescribe --------------------------------------------------------------------------------------
 
     def describe(self, group_ids: Iterable[str], snapshot: MetadataSnapshot) -> list[Group]:
-        """Each consumer group with its members, in the order asked; GROUP_ID_NOT_FOUND in its place."""
+        """The consumer groups with their members, in the order asked.
+
+        An unknown group has the error GROUP_ID_NOT_FOUND.
+        """
         described = []
         for group_id in group_ids:
             try:
@@ -227,7 +237,7 @@ class ConsumerRequests:
 
 
 def describe_error(group_id: str, error: ErrorCode, message: str | None) -> Group:
-    """A group that cannot be described."""
+    """The description of a group with an error."""
     return Group(
         error_code=error,
         error_message=message,
@@ -250,7 +260,7 @@ def _is_blank(text: str | None) -> bool:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member says everything of itself, as it does when it joins and after an error."""
+    """Whether the request has all fields, as a join has."""
     return (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -259,8 +269,10 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def _check_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> None:
-    """FENCED_MEMBER_EPOCH, but for the previous epoch from a member that has nothing else than what is assigned to it:
-    it most likely has not got the answer with its new one.
+    """Check the epoch of a heartbeat: FENCED_MEMBER_EPOCH.
+
+    The previous epoch is valid from a member that has only partitions assigned to it: it most likely has not got the
+    answer with its new epoch.
     """
     received, known = request.member_epoch, member.member_epoch
     if received > known:

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics an expression matched, and when in ms since the epoch. `version` is that of the metadata, of Kafka's
-    own counting; this broker has no such number and writes 0.
+    """The topics that an expression matched, and the time.
+
+    The time is in ms since the epoch. `version` is the metadata version in Kafka's own counting; this broker
+    has no such number and writes 0.
     """
 
     topics: frozenset[str]
@@ -17,17 +19,17 @@ class ResolvedRegex(NamedTuple):
 
 
 class Subscriptions(NamedTuple):
-    """What the members of a group subscribe to, or will after a change. Immutable."""
+    """The subscriptions of a group's members, now or after a change. Immutable."""
 
     names: Mapping[str, int]
-    """Topic to the members that name it."""
+    """Topic to the number of members that name it."""
     regexes: Mapping[str, int]
-    """Expression to the members that subscribe with it."""
+    """Expression to the number of members that subscribe with it."""
     topics: frozenset[str]
-    """All topics: those that are named, and those that expressions match."""
+    """All topics, by name or by expression."""
 
     def is_homogeneous(self, member_count: int) -> bool:
-        """Whether all members subscribe to the same topics, as far as that is plain to see."""
+        """Whether all members evidently subscribe to the same topics."""
         if not self.regexes:
             return all(count == member_count for count in self.names.values())
         return not self.names and len(self.regexes) == 1 and next(iter(self.regexes.values())) == member_count

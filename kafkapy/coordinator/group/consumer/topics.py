@@ -1,6 +1,7 @@
-"""What consumer groups see of the cluster's topics: partitions, racks, and a hash that tells when they have changed.
+"""The cluster's topics for consumer groups: partitions, racks, and a hash.
 
-Source: org.apache.kafka.coordinator.group.modern.SubscribedTopicDescriberImpl and Utils.computeGroupHash (KIP-1101).
+The hash changes with the topics. Source: org.apache.kafka.coordinator.group.modern.SubscribedTopicDescriberImpl and
+Utils.computeGroupHash (KIP-1101).
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ _MEMO: Final = "consumer-group-hash"
 
 
 class GroupTopics:
-    """The topics of one metadata snapshot, as assignors see them. Immutable; made for one operation."""
+    """The topics of one metadata snapshot, as assignors see them. Immutable.
+
+    Made for one operation.
+    """
 
     def __init__(self, snapshot: MetadataSnapshot) -> None:
         self.snapshot = snapshot
 
     def ids_of(self, names: Iterable[str]) -> frozenset[UUID]:
-        """The ids of those topics that exist."""
+        """The ids of the existing topics among `names`."""
         topics = self.snapshot.topics
         return frozenset(topics[name].topic_id for name in names if name in topics)
 
@@ -37,8 +41,10 @@ class GroupTopics:
         return frozenset() if topic is None else frozenset(_racks(self.snapshot, topic, partition))
 
     def hash_of(self, names: Iterable[str]) -> int:
-        """A signed 64-bit number that changes with the id, the partitions or the racks of one of the topics; 0 when
-        none of them exists. Kafka's own hash is another (XXH3): a group that moves over is assigned once more.
+        """The signed 64-bit hash of topics; 0 when none of them exists.
+
+        It changes with the id, the partitions or the racks of one of the topics. Kafka's own hash is another (XXH3): a
+        group that moves over is assigned once more.
         """
         topics = self.snapshot.topics
         hashes = [self._topic_hash(topics[name]) for name in sorted(names) if name in topics]
