@@ -56,7 +56,7 @@ from kafkapy._speedups.records.record_batch cimport (
 cdef enum:
     ZSTD_SINCE_VERSION = 7          # of Produce (KIP-110)
     USUAL_RATIO = 2                 # of records to their compressed bytes: the expected cost of a batch
-                                    # was measured
+                                    # before its check
 
 # The cost of a decompressed byte; lz4 is 1.
 cdef enum:

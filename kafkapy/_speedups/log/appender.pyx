@@ -140,7 +140,7 @@ cdef void forget_slow(vector[LogWorkersState*]* slow, LogWorkersState* workers) 
 
 cdef void give_and_wait(AppenderState* appender, vector[WorkerAppend*]* given, int64_t* patience_ns,
                         vector[LogWorkersState*]* slow) noexcept nogil:
-    """Gives appends to their threads, and waits a limited time for those of directories that are not slow."""
+    """Gives appends to their threads, and waits a limited time for appends to directories that are not slow."""
     cdef vector[WorkerAppend*] waited
     cdef LogWorkersState* workers
     cdef WorkerAppend* append

@@ -15,9 +15,9 @@ from kafkapy._speedups.log.state cimport advance_high_watermark_locked, fire, lo
 
 
 cdef bint forget_newer_epochs(vector[EpochEntry]* epochs, int32_t leader_epoch) noexcept nogil:
-    """Gives the records to older epochs: the log comes from a cluster whose epochs were ahead
-    (LeaderEpochFileCache.assign). Otherwise a consumer that asks for the end of its epoch would see new records as
-    cut off."""
+    """Drops newer epochs, so that the records count as of older ones: the log comes from a cluster whose epochs were
+    ahead (LeaderEpochFileCache.assign). Otherwise a consumer that asks for the end of its epoch would see new
+    records as cut off."""
     if epochs.empty() or epochs.back().epoch <= leader_epoch:
         return False
     while not epochs.empty() and epochs.back().epoch >= leader_epoch:

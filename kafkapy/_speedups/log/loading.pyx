@@ -94,8 +94,8 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
             s.offset_index.file.sealed = True
             s.time_index.file.sealed = True
         if not recover:
-            # The recovery point is the base of the next segment: the last flush of this one may have been before its
-            # close, without a sync of its indexes.
+            # If the recovery point is the base of the next segment, the last flush of this one may have been before its
+            # close, and its indexes may be unsynced.
             distrusted = not clean and not last and log.segments[i + 1].base_offset == recovery_point
             if not time_index_last(s.time_index, &s.max_timestamp, &s.offset_of_max_timestamp) or distrusted:
                 segment_read_max_timestamp(s)
@@ -238,7 +238,7 @@ cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t
         state.recovery_point = recovery_point if recovery_point < outcome.next_offset else outcome.next_offset
         if state.recovery_point < log_start_offset:
             state.recovery_point = log_start_offset
-        # These may not be on disk.
+        # These messages may not be on disk.
         private_of(state).unflushed_messages = state.log_end_offset - state.recovery_point
         state.high_watermark = log_start_offset
         state.last_stable_offset = log_start_offset

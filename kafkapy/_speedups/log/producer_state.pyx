@@ -138,7 +138,7 @@ cdef SequenceVerdict check_sequence(const ProducerEntry* entry, const BatchHeade
 
 
 cdef bint overtakes(ProducerStateManager* state, const BatchHeader* header) noexcept nogil:
-    """Whether an earlier batch of the producer waits for a second verification: this batch must not be appended before
+    """Whether an unverified earlier batch of the producer will come again: this batch must not be appended before
     it."""
     cdef unordered_map[int64_t, Verification, SeededHash].iterator found
     if state.verifications.empty():

@@ -466,7 +466,7 @@ cdef void run_to_its_end(ProcessorState* p) noexcept nogil:
 
 cdef pthread_mutex_t ends
 pthread_mutex_init(&ends, NULL)
-cdef pthread_cond_t an_end          # of any Processor
+cdef pthread_cond_t an_end          # a Processor has ended
 pthread_cond_init(&an_end, NULL)
 
 

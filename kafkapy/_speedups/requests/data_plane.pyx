@@ -175,8 +175,8 @@ cdef class DataPlane:
 
     @property
     def request_log_level(self):
-        """What Produce and Fetch log to the EventQueue: 0 nothing, 1 every request (DEBUG), 2 request bodies too
-        (TRACE)."""
+        """The log level of Produce and Fetch for the EventQueue: 0 nothing, 1 every request (DEBUG), 2 request bodies
+        too (TRACE)."""
         return atomic_load(&self.state.request_log)
 
     @request_log_level.setter

@@ -52,7 +52,7 @@ COLUMN_NAMES = {
 }
 
 
-# Of the GIL.
+# The GIL guards these.
 cdef ByteBuffer[COLUMN_BUFFERS][SPARES] spare
 cdef int[COLUMN_BUFFERS] spare_count
 cdef size_t spare_total = 0

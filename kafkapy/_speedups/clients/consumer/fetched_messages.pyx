@@ -96,7 +96,7 @@ cdef int64_t messages_convert(const uint8_t* data, int64_t available, int64_t ma
     entry.timestamp_type = timestamp_type_of(&message)
     if status != MESSAGE_OK:
         entry.state = state_of(status)
-        # message_read has checked the message's length.
+        # A malformed message with a valid length is skipped whole.
         if entry.state == FETCHED_BAD_LENGTH:
             return available
         return load_int32(data + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD

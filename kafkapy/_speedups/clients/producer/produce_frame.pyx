@@ -311,7 +311,7 @@ cdef class ProduceResponseFrame(ResponseFrame):
                 if self.version >= LOG_START_OFFSET_VERSION:
                     read_int64(&c)
                 if self.version >= RECORD_ERRORS_VERSION:
-                    # Neither record errors nor a message; a null list of errors is malformed.
+                    # Neither record errors nor a message; a null list of errors is not an empty one.
                     plain = read_array_length(&c, flexible) == 0 and plain
                     plain = read_string(&c, flexible, &length) == NULL and plain
                 plain = plain and length_is_zero(&c, flexible)

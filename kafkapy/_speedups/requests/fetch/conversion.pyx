@@ -50,8 +50,8 @@ cdef bint fetch_ask_for_conversion(FetchState* state, Outcome* outcome) noexcept
 
 
 cdef bint fetch_read_on(FetchState* state) noexcept nogil:
-    """True when the conversion dropped all batches: the request goes on behind them. Else the reply has something to
-    say."""
+    """Moves the fetch offsets behind batches that the conversion dropped. True when it dropped all batches: the request
+    goes on. Else the reply has something to say."""
     cdef FetchPartition* partition
     cdef bint moved = False
     cdef size_t i
