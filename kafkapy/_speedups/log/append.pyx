@@ -129,7 +129,7 @@ cdef AppendStatus park_for_turn_locked(LogState* log, const Waiter* waiter) noex
 
 cdef int check_sequences_locked(LogState* log, vector[CheckedBatch]* batches, int origin, const AppendOptions* options,
                                 AppendResult* result) noexcept nogil:
-    """0 go on, 1 a duplicate (result is filled), or an error below 0 negated."""
+    """Returns 0 to go on, 1 for a duplicate (result is filled), or a negated error."""
     cdef SequenceCheck check
     cdef SequenceVerdict verdict
     cdef size_t i
@@ -153,9 +153,9 @@ cdef bint must_verify_locked(LogState* log, const BatchHeader* header, const App
     """Whether the coordinator must confirm that this partition is in the batch's transaction. Else the batch may be
     appended, or result.error is set.
 
-    Once a batch of the transaction is here, the others need no word: the coordinator knows of the partition and will
-    write a marker into it. When that has come, the next batch is a first one again. Between the coordinator's word and
-    the first batch, the guard tells whether a marker came."""
+    After the first batch of a transaction the other batches need no confirmation: the coordinator knows the partition
+    and will write a marker into it. After the marker, the next batch is a first one again. Between the coordinator's
+    answer and the first batch, the guard tells whether a marker came."""
     if (not header.attributes & TRANSACTIONAL_FLAG or header.producer_id < 0
             or producer_in_transaction(private_of(log).history.producers, header)):
         return False
@@ -170,8 +170,8 @@ cdef bint must_verify_locked(LogState* log, const BatchHeader* header, const App
 
 cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64_t size, vector[CheckedBatch]* batches,
                        int origin, bint* aborted, int64_t* messages) noexcept nogil:
-    """Stamps offsets, writes, and applies the batches to everything that is derived from them. 0 or an errno. Mutex
-    held, but not while it writes; the segment is referenced for the caller."""
+    """Stamps offsets, writes the batches, and applies them to all derived state. 0 or an errno. The caller holds the
+    mutex, but the write releases it; the caller also holds a reference to the segment."""
     cdef int64_t offset = log.log_end_offset, position = active.size
     cdef int64_t max_timestamp = -1, offset_of_max = -1, newest_record = -1
     cdef CheckedBatch* batch
@@ -243,8 +243,8 @@ cdef AppendStatus append_refused(LogState* log, int64_t size) noexcept nogil:
 
 
 cdef void take_stamps_back(uint8_t* data, const vector[CheckedBatch]* batches) noexcept nogil:
-    """The batches come again when what they wait for is there, and a batch that a client has marked with LogAppendTime
-    is refused."""
+    """Undoes the stamps: the request appends the batches again after its wait, and the checks refuse a client's batch
+    that is marked with LogAppendTime."""
     cdef size_t i
     cdef uint8_t* batch
     for i in range(batches.size()):
@@ -254,8 +254,8 @@ cdef void take_stamps_back(uint8_t* data, const vector[CheckedBatch]* batches) n
 
 
 cdef void open_active(LogState* log, SegmentState* active, int64_t size) noexcept nogil:
-    """Opens the active segment, which has `size` bytes, and finds out when its first batch was written, which may take
-    its time."""
+    """Opens the active segment, which has `size` bytes, and reads the write time of its first batch, which may be
+    slow."""
     cdef BatchScan scan
     cdef int64_t timestamp = -1
     cdef NetworkThread* thread = blocking_begin(NULL)
@@ -266,7 +266,7 @@ cdef void open_active(LogState* log, SegmentState* active, int64_t size) noexcep
             timestamp = scan.header.max_timestamp
     blocking_end(thread)
     pthread_mutex_lock(&log.mutex)
-    # A truncation may have emptied it meanwhile.
+    # A truncation may have emptied the segment meanwhile.
     if (not private_of(log).writing and not private_of(log).rolling and active.first_batch_timestamp < 0
             and active.size >= size):
         active.first_batch_timestamp = timestamp
@@ -300,7 +300,8 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
     result.leader_epoch = log.leader_epoch
     result.log_start_offset = log.log_start_offset
     verdict = check_state_locked(log, options.current_leader_epoch, origin != ORIGIN_REPLICATION)
-    # Whose turn it is changes the active segment without the mutex; what is left undone here is done by a later append.
+    # The append whose turn it is changes the active segment without the mutex; a later append does the work skipped
+    # here.
     if (verdict == ERROR_NONE and not log.segments.empty() and not private_of(log).writing
             and not private_of(log).rolling):
         active = log.segments.back()
@@ -313,7 +314,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
     if verdict:
         refuse(result, verdict, NULL)
         return append_refused(log, size)
-    # A loaded log's file is opened by the first request that needs it, here where nobody waits for the mutex.
+    # The first request that needs the file of a loaded log opens it here, where no thread waits for the mutex.
     if active != NULL:
         open_active(log, active, active_size)
     verdict = check_all(data, size, &config, options, origin, &batches, result)
@@ -328,7 +329,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
 
     pthread_mutex_lock(&log.mutex)
     while True:
-        # The mutex may have been released since the last look, so leadership and sequences are looked at again.
+        # The mutex may have been released since the last check, so leadership and sequences are checked again.
         result.log_start_offset = log.log_start_offset
         verdict = check_state_locked(log, options.current_leader_epoch, origin != ORIGIN_REPLICATION)
         if verdict:
@@ -383,7 +384,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
                 status = park_for_segment_locked(log, waiter)
                 break
             verdict = switch_segment_locked(log, first_offset, options.now_ms)
-            # Those who parked meanwhile may go on, whether this append succeeds or not.
+            # Appends that parked meanwhile may go on, whether this append succeeds or fails.
             take_waiters_locked(log, log.offline_errno != 0, &woken)
             wake_segment_waiters_locked(log, &woken)
             if is_shortage(verdict):
@@ -392,7 +393,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
                 break
             continue
         if active.fd < 0:
-            # Opened above for the segment that was active then; another came in between, or the open failed.
+            # This append opened the segment that was active then; another segment replaced it, or the open failed.
             segment_ref(active)
             pthread_mutex_unlock(&log.mutex)
             thread = blocking_begin(NULL)
@@ -436,7 +437,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
     pthread_mutex_unlock(&log.mutex)
 
     if config.log_append_time and origin == ORIGIN_CLIENT and (status == LOG_PARK_SEGMENT or status == LOG_PARK_VERIFY):
-        # Whoever wakes this request meanwhile only posts it to the thread that is here.
+        # A thread that wakes this request meanwhile only posts it to this thread.
         take_stamps_back(data, &batches)
     if status == LOG_APPENDED and not result.duplicate:
         if aborted:
@@ -458,7 +459,8 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
 
 
 cdef void wake_segment_waiters_locked(LogState* log, vector[Waiter]* out) noexcept nogil:
-    """Those who wait for a segment, although the prepared one is used up now: the new active one has room."""
+    """Takes out the appends that wait for a segment, although the prepared one is used up now: the new active segment
+    has room."""
     cdef size_t i, kept = 0
     for i in range(log.waiters.size()):
         if log.waiters[i].kind == WAIT_SEGMENT:
@@ -473,7 +475,7 @@ cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const A
                              const Waiter* waiter, AppendResult* result) noexcept nogil:
     cdef AppendStatus status = append_batches(log, data, size, options, waiter,
                                               ORIGIN_CLIENT if options.api_version >= 0 else ORIGIN_COORDINATOR, result)
-    # With a control plane, a worker does it, and whoever needs the acknowledgement waits for WAIT_FLUSHED.
+    # With a control plane, a worker syncs, and a request that needs the acknowledgement waits for WAIT_FLUSHED.
     if status == LOG_APPENDED and log.events == NULL and flush_if_due(log):
         result.error = ERROR_KAFKA_STORAGE_ERROR
         result.message = "The log directory met a disk error."

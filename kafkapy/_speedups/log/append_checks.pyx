@@ -55,10 +55,10 @@ from kafkapy._speedups.records.record_batch cimport (
 
 cdef enum:
     ZSTD_SINCE_VERSION = 7          # of Produce (KIP-110)
-    USUAL_RATIO = 2                 # of records to their compressed bytes: what a batch is expected to cost before it
-                                    # was looked at
+    USUAL_RATIO = 2                 # of records to their compressed bytes: the expected cost of a batch
+                                    # before its check
 
-# What a decompressed byte costs, lz4 being 1.
+# The cost of a decompressed byte; lz4 is 1.
 cdef enum:
     COST_GZIP = 14
     COST_SNAPPY = 3
@@ -73,7 +73,7 @@ cdef int refuse(AppendResult* result, int error, const char* message) noexcept n
 
 cdef int check_structure(const uint8_t* data, int64_t available, int origin, CheckedBatch* batch,
                          AppendResult* result) noexcept nogil:
-    """0, or an error: is this one whole v2 batch?"""
+    """Checks that this is one whole v2 batch. 0 or an error."""
     cdef BatchStatus status = batch_header_parse(data, available, &batch.header)
     cdef BatchHeader* header = &batch.header
     if status == BATCH_BAD_MAGIC:
@@ -88,7 +88,7 @@ cdef int check_structure(const uint8_t* data, int64_t available, int origin, Che
 
 
 cdef bint is_message_set(const uint8_t* data, int64_t size, const AppendOptions* options) noexcept nogil:
-    """A whole message of v0 or v1 is at the start, in a request that may hold them: a worker converts it."""
+    """Whether a request that may hold message sets begins with a whole message of v0 or v1, which a worker converts."""
     cdef BatchHeader header
     return (0 <= options.api_version < BATCHES_SINCE_VERSION
             and batch_header_parse(data, size, &header) == BATCH_BAD_MAGIC
@@ -143,14 +143,14 @@ cdef inline int64_t cost_of(int codec) noexcept nogil:
 
 cdef int check_compressed(uint8_t* data, BatchHeader* header, const ValidationRules* rules, int64_t* work,
                           AppendResult* result) noexcept nogil:
-    """`work`: what is left of the caller's time, in COST units; NULL: as long as it takes."""
+    """`work`: the rest of the caller's time, in COST units; NULL: no limit."""
     cdef RecordFindings findings
     cdef int64_t cost = cost_of(header.attributes & CODEC_MASK)
     cdef int64_t budget = MAX_OPENED_BYTES
     cdef int status
     if work != NULL:
         budget = work[0] // cost
-        # A batch that will hardly be done in time is not begun.
+        # A batch that will hardly finish in time is not begun.
         if <int64_t>(header.size - BATCH_HEADER_SIZE) * USUAL_RATIO > budget:
             return CHECK_BY_WORKER
     status = compressed_records_check(data, header, rules, budget, &findings)
@@ -183,7 +183,7 @@ cdef int check_by_worker(uint8_t* data, int64_t size, const ValidationRules* rul
 
 cdef int check_header_alone(const BatchHeader* header, const LogConfigState* config, const AppendOptions* options,
                             AppendResult* result) noexcept nogil:
-    """kafkapy.validate.compressed=header: the header tells the highest timestamp and that of the first record."""
+    """Checks the header only (kafkapy.validate.compressed=header): it holds the highest and the first timestamp."""
     if not compressed_count_possible(header):
         return refuse(result, ERROR_INVALID_RECORD, "The batch cannot hold as many records as it says.")
     if not config.log_append_time and (out_of_bounds(header.max_timestamp, config, options.now_ms)
@@ -198,13 +198,13 @@ cdef inline bint out_of_bounds(int64_t timestamp, const LogConfigState* config, 
         return False
     if timestamp > now_ms:
         return timestamp - now_ms > config.timestamp_after_max_ms
-    # A hostile timestamp may be as far back as 2**64-1, so the distance is an unsigned one.
+    # A hostile timestamp may lie 2**64-1 back, so the distance is unsigned.
     return <uint64_t>now_ms - <uint64_t>timestamp > <uint64_t>config.timestamp_before_max_ms
 
 
 cdef int check_records(uint8_t* data, const LogConfigState* config, const AppendOptions* options, int origin,
                        CheckedBatch* batch, AppendResult* result) noexcept nogil:
-    """0, an error, or a CheckVerdict. May patch the max timestamp, and the append time with LogAppendTime."""
+    """Returns 0, an error, or a CheckVerdict. May patch the max timestamp, and the append time with LogAppendTime."""
     cdef BatchHeader* header = &batch.header
     cdef int8_t codec = <int8_t>(header.attributes & CODEC_MASK)
     cdef bint unchecked = origin == ORIGIN_CLIENT and not options.validated and not options.checked
@@ -224,11 +224,11 @@ cdef int check_records(uint8_t* data, const LogConfigState* config, const Append
             return refuse(result, ERROR_INVALID_RECORD, "A batch with a producer id needs a sequence number.")
         if codec > CODEC_ZSTD:
             return refuse(result, ERROR_CORRUPT_MESSAGE, "The compression codec is not known.")
-        # A validated batch has the codec of the topic, whatever the client sent.
+        # A validated batch has the codec of the topic, whatever codec the client sent.
         if codec == CODEC_ZSTD and 0 <= options.api_version < ZSTD_SINCE_VERSION and not options.validated:
             return refuse(result, ERROR_UNSUPPORTED_COMPRESSION_TYPE, "Produce before version 7 may not use zstd.")
         if header.attributes & TIMESTAMP_TYPE_FLAG and not config.log_append_time:
-            # A batch as it was read from a topic with LogAppendTime: its type becomes that of this topic, as in Kafka.
+            # The batch was read from a topic with LogAppendTime: it gets the timestamp type of this topic, as in Kafka.
             header.attributes = <int16_t>(header.attributes & ~TIMESTAMP_TYPE_FLAG)
             store_int16(data + ATTRIBUTES_AT, header.attributes)
             batch_refresh_crc(data, header.size)
@@ -277,7 +277,7 @@ cdef int check_all(uint8_t* data, int64_t size, const LogConfigState* config, co
             return refuse(result, ERROR_MESSAGE_TOO_LARGE, "The batch is larger than max.message.bytes.")
         batch.at = at
         at += batch.header.size
-        # The second batch is refused before the first one is checked in depth.
+        # A second batch is refused before the first one is checked in depth.
         if origin == ORIGIN_CLIENT and at != size:
             return refuse(result, ERROR_INVALID_RECORD, "A produce request holds exactly one batch per partition.")
         verdict = check_records(data + batch.at, config, options, origin, &batch, result)

@@ -81,7 +81,7 @@ cdef void end(WorkerAppend* append) noexcept nogil:
 
 
 cdef void append_again(void* owner, uint64_t token) noexcept nogil:
-    """Runs the append again: a segment is ready, or the log has ended."""
+    """Runs the append again: a segment is ready, or the log is closed."""
     cdef WorkerAppend* append = <WorkerAppend*>owner
     if not log_workers_post(append.workers, append_work, append):
         append.result.error = ERROR_NOT_LEADER_OR_FOLLOWER
@@ -116,7 +116,7 @@ cdef void give(WorkerAppend** appends, size_t count) noexcept nogil:
     for i in range(count):
         appends[i].given_ns = now
     if not log_workers_post_all(appends[0].workers, append_work, <void**>appends, count):
-        # The threads have been stopped, or none can be started.
+        # The threads were stopped, or none can start.
         for i in range(count):
             append_work(appends[i])
 
@@ -140,7 +140,7 @@ cdef void forget_slow(vector[LogWorkersState*]* slow, LogWorkersState* workers) 
 
 cdef void give_and_wait(AppenderState* appender, vector[WorkerAppend*]* given, int64_t* patience_ns,
                         vector[LogWorkersState*]* slow) noexcept nogil:
-    """Gives appends to their threads, and waits a limited time for those of directories that are not slow."""
+    """Gives appends to their threads, and waits a limited time for appends to directories that are not slow."""
     cdef vector[WorkerAppend*] waited
     cdef LogWorkersState* workers
     cdef WorkerAppend* append
@@ -155,7 +155,7 @@ cdef void give_and_wait(AppenderState* appender, vector[WorkerAppend*]* given, i
     appender.awaited = waited.size()
     appender.loop_waits = appender.awaited > 0
     pthread_mutex_unlock(&appender.mutex)
-    # One that is not waited for may be gone once it is given.
+    # An append without a waiter may be gone as soon as its thread has it.
     while first < given.size():
         workers = given[0][first].workers
         i = first + 1
@@ -186,7 +186,7 @@ cdef void give_and_wait(AppenderState* appender, vector[WorkerAppend*]* given, i
 
 
 cdef class LogAppender:
-    """Appends for the coordinators. KafkaServer makes it; the control loop calls `append` and `take`."""
+    """Appends for the coordinators. KafkaServer makes the appender; the control loop calls `append` and `take`."""
 
     def __cinit__(self, EventQueue events not None):
         self.state = new AppenderState()
@@ -260,15 +260,16 @@ cdef class LogAppender:
         return True
 
     def hold(self):
-        """Gathers appends until `settle`. False when another caller gathers already, which then calls `settle`."""
+        """Gathers appends until `settle`. False when another caller already gathers; that caller then calls
+        `settle`."""
         if self.held:
             return False
         self.held = True
         return True
 
     def settle(self):
-        """Runs the gathered appends, and those that their `done` gathers, and calls `done` of the quick ones, as `take`
-        does. Waits a few ms at most. Returns the exceptions of the calls."""
+        """Runs the gathered appends, and the appends that their `done` gathers; calls `done` of the quick ones, as
+        `take` does. Waits a few ms at most. Returns the exceptions of the calls."""
         cdef vector[WorkerAppend*] given
         cdef int64_t patience_ns = MOST_PATIENCE_NS
         failures = []

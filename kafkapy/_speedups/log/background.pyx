@@ -24,12 +24,12 @@ cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)
 
 cdef enum:
-    RETRY_US = 100_000          # before a file is tried again for which there was no descriptor or memory
-    MEMORY_NAME = 200           # a memfd's name is shown in /proc and may be no longer than 249 bytes
+    RETRY_US = 100_000          # a file without a descriptor or memory is tried again after this time
+    MEMORY_NAME = 200           # /proc shows a memfd's name, of at most 249 bytes
 
 
 cdef int open_file(LogState* log, const string& directory, int64_t number, string* path) noexcept nogil:
-    """The descriptor, or -errno. A name is used once in a process: deletion, or a move, of the partition may be under
+    """Returns the descriptor, or -errno. A process uses a name once: a deletion or a move of the partition may be under
     way."""
     cdef char name[256]
     cdef int fd
@@ -37,7 +37,7 @@ cdef int open_file(LogState* log, const string& directory, int64_t number, strin
         snprintf(name, MEMORY_NAME, "kafkapy:%s-%d", log.topic.c_str(), log.partition)
         fd = memfd_create(name, MFD_CLOEXEC)
     else:
-        # The suffix makes Kafka, and the loader after a crash, throw it away when it is unused.
+        # The suffix makes Kafka, and the loader after a crash, delete the file if it is unused.
         snprintf(name, sizeof(name), "/%lld.%lld.next-segment.deleted", <long long>log.id, <long long>number)
         path[0] = directory
         path.append(<const char*>name)
@@ -68,7 +68,7 @@ cdef int make_segment(LogState* log) noexcept nogil:
         path.clear()
         fd = open_file(log, directory, number, &path)
         if fd == -ENOENT:
-            # The log is perhaps on its way to another directory (future_log.pyx), or deleted.
+            # The log may be on its way to another directory (future_log.pyx), or deleted.
             lock_settled(log)
             moved = private_of(log).directory != directory or private_of(log).closed or log.deleted
             pthread_mutex_unlock(&log.mutex)

@@ -22,7 +22,7 @@ cdef cppclass CleanedTransactions:
     size_t next
     unordered_map[int64_t, AbortedProducer] ongoing_aborted
     unordered_set[int64_t] ongoing_committed
-    vector[CompletedTransaction] retained           # those with lasting index entries, by last offset
+    vector[CompletedTransaction] retained           # transactions with lasting index entries, by last offset
 
 # Starts a walk at `start`: transactions with a marker below it have ended.
 cdef void transactions_start(CleanedTransactions* t, const vector[CompletedTransaction]* aborted,

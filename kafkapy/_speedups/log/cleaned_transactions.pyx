@@ -33,7 +33,7 @@ cdef void transactions_start(CleanedTransactions* t, const vector[CompletedTrans
 
 
 cdef void begin_up_to(CleanedTransactions* t, int64_t offset) noexcept nogil:
-    """Aborted transactions that begin at or below `offset` are under way."""
+    """Opens the aborted transactions that begin at or below `offset`."""
     cdef AbortedProducer producer
     cdef int64_t producer_id
     while t.next < t.aborted.size() and t.aborted[t.next].first_offset <= offset:
@@ -65,7 +65,7 @@ cdef bint transactions_on_control(CleanedTransactions* t, const BatchHeader* hea
     cdef bint observed
     begin_up_to(t, header.base_offset + header.last_offset_delta)
     if header.record_count == 0:
-        return True                 # cleaned before; only its producer's epoch was worth keeping
+        return True                 # cleaned before; it was kept for its producer's epoch only
     if marker.type == CONTROL_ABORT:
         found = t.ongoing_aborted.find(header.producer_id)
         if found == t.ongoing_aborted.end():
@@ -77,4 +77,4 @@ cdef bint transactions_on_control(CleanedTransactions* t, const BatchHeader* hea
         return not observed
     if marker.type == CONTROL_COMMIT:
         return t.ongoing_committed.erase(header.producer_id) == 0
-    return False                    # a control record of a kind that is not known stays
+    return False                    # a control record of an unknown kind stays

@@ -66,7 +66,7 @@ cdef class LogCleaning:
     cdef int64_t capacity
     cdef int64_t buffer_start
     cdef int64_t buffer_size
-    # what is being written
+    # buffers of the writing
     cdef ByteBuffer out
     cdef ByteBuffer scratch
     cdef vector[uint8_t] keep

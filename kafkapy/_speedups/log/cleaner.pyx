@@ -76,7 +76,7 @@ cdef extern from "<Python.h>":
 
 cdef enum:
     READ_PIECE = 1 << 20            # bytes read at once
-    WRITE_PIECE = 1 << 20           # bytes gathered before they are written
+    WRITE_PIECE = 1 << 20           # bytes gathered before a write
 
 cdef enum WalkStatus:
     WALK_END = 0
@@ -84,16 +84,16 @@ cdef enum WalkStatus:
     WALK_CORRUPT = 2
     WALK_ERROR = 3                  # errno in `failure`
     WALK_STOPPED = 4
-    WALK_FULL = 5                   # the map takes no more keys
+    WALK_FULL = 5                   # the map is full
     WALK_OVERFLOW = 6               # the segment would grow over 2 GiB
 
 
 class CleaningStopped(Exception):
-    """The cleaning was ended before it had an effect: the broker stops, or the log was truncated or deleted."""
+    """The cleaning ended without an effect: the broker stops, or the log was truncated or deleted."""
 
 
 cdef class CleanedSegment:
-    """A segment that waits to be swapped in. Owns a reference; its file is open under a `.cleaned` name."""
+    """A cleaned segment before its swap. Owns a reference; its file is open under a `.cleaned` name."""
 
     def __cinit__(self):
         self.segment = NULL
@@ -111,18 +111,18 @@ cdef class CleanedSegment:
         return self.segment.size
 
     def aborted_transactions(self):
-        """(producer id, first offset, last offset, last stable offset) for its transaction index."""
+        """(producer id, first offset, last offset, last stable offset) of each entry of its transaction index."""
         return [(self.retained[i].producer_id, self.retained[i].first_offset, self.retained[i].last_offset,
                  self.retained[i].last_stable_offset)
                 for i in range(self.retained.size())]
 
 
 cdef class LogCleaning:
-    """Owns references to the log's segments as they were when it was made, and its buffers. One cleaner thread; `stop`
-    from any.
+    """The cleaning of one log. Owns references to the log's segments as they were at its start, and its buffers. One
+    cleaner thread uses it; any thread may call `stop`.
 
-    In order: build_map once, begin once, then clean and swap for one group of segments after the other. Everything that
-    reads or writes files raises OSError, CorruptMessageError for bytes that are no batch, and CleaningStopped.
+    The order: build_map once, begin once, then clean and swap for each group of segments. A method that reads or writes
+    files raises OSError, CorruptMessageError for malformed batches, and CleaningStopped.
     """
 
     def __cinit__(self, PartitionLog log not None, OffsetMap map not None, CleanerThrottle pace not None, *, compress,
@@ -177,8 +177,8 @@ cdef class LogCleaning:
         buffer_free(&self.scratch)
 
     def segments(self):
-        """(base offset, size, offset index bytes, time index bytes, max timestamp ms, created ms) of each, the active
-        one last."""
+        """(base offset, size, offset index bytes, time index bytes, max timestamp ms, created ms) of each segment; the
+        active one is last."""
         found = []
         for i in range(self.held.size()):
             s = self.held[i]
@@ -190,16 +190,16 @@ cdef class LogCleaning:
         return found
 
     def stop(self):
-        """Makes the cleaning end with CleaningStopped at its next step."""
+        """Ends the cleaning with CleaningStopped at its next step."""
         atomic_store(&self.stopped, 1)
 
 
     def stats(self):
-        """What was read, written and dropped so far."""
+        """Bytes and records that the cleaning has read, written and dropped so far."""
         return <dict>self.figures
 
     def is_current(self):
-        """Whether the log still has the segments that have not been swapped yet, as they were."""
+        """Whether the log still has all segments that wait for their swap, unchanged."""
         cdef vector[SegmentState*] left
         cdef vector[int64_t] sizes
         cdef bint same
@@ -217,7 +217,7 @@ cdef class LogCleaning:
     # ---- reading ----
 
     cdef int start_reading(self, SegmentState* segment, int64_t offset) noexcept nogil:
-        """From the batch that holds `offset`, or a little before. A WalkStatus."""
+        """Starts at the batch that holds `offset`, or a little before. A WalkStatus."""
         cdef int fd = segment_open(segment)
         if fd < 0:
             self.failure = -fd
@@ -230,7 +230,7 @@ cdef class LogCleaning:
         return WALK_BATCH
 
     cdef int next_batch(self, BatchHeader* header, const uint8_t** data) except -1 nogil:
-        """The next whole batch, its checksum checked, there until the next call. A WalkStatus."""
+        """Returns the next whole batch, its checksum checked; the bytes are valid until the next call. A WalkStatus."""
         cdef int64_t have, wanted, got
         cdef uint8_t* larger
         if self.position >= self.limit:
@@ -278,8 +278,7 @@ cdef class LogCleaning:
             throttle(self.pace.state, got, &self.stopped)
 
     cdef int upgrade_message(self, BatchHeader* header, const uint8_t** data) except -1 with gil:
-        """Puts the batch that a message of format v0 or v1 (whole, its checksum right) becomes in its place. A
-        WalkStatus."""
+        """Converts a message of format v0 or v1 (whole, its checksum right) to a batch in its place. A WalkStatus."""
         self.upgraded = self.upgrade(PyMemoryView_FromMemory(<char*>data[0], header.size, PyBUF_READ))
         data[0] = <const uint8_t*>PyBytes_AS_STRING(self.upgraded)
         if batch_header_parse(data[0], PyBytes_GET_SIZE(self.upgraded), header) != BATCH_OK:
@@ -288,7 +287,7 @@ cdef class LogCleaning:
 
     cdef int open_payload(self, const uint8_t* data, const BatchHeader* header, const uint8_t** payload,
                           int64_t* size) except -1 with gil:
-        """The records of a compressed batch, until close_payload."""
+        """Opens the records of a compressed batch, until close_payload."""
         cdef int codec = header.attributes & CODEC_MASK
         source = PyMemoryView_FromMemory(<char*>(data + BATCH_HEADER_SIZE), header.size - BATCH_HEADER_SIZE, PyBUF_READ)
         self.opened = self.decompress(codec, source)
@@ -306,7 +305,7 @@ cdef class LogCleaning:
         return 0
 
     cdef int pack_scratch(self, int codec) except -1 with gil:
-        """Compresses what is in `scratch` onto the end of `out`."""
+        """Compresses `scratch` onto the end of `out`."""
         cdef bytes packed
         source = PyMemoryView_FromMemory(<char*>self.scratch.data, <Py_ssize_t>self.scratch.size, PyBUF_READ)
         packed = self.compress(codec, source)
@@ -314,7 +313,7 @@ cdef class LogCleaning:
         return 0
 
     cdef object fail(self, int status, SegmentState* segment):
-        """Raises what a WalkStatus means."""
+        """Raises the error of a WalkStatus."""
         cdef bint has_path = segment != NULL and not segment.path.empty()
         cdef str name = (<bytes>segment.path).decode() if has_path else repr(self.log)
         if status == WALK_STOPPED:
@@ -329,10 +328,10 @@ cdef class LogCleaning:
     # ---- the map ----
 
     def build_map(self, int64_t start, int64_t end):
-        """Reads the segments in [start, end) into the map, as far as it takes them; the offset up to which the log may
+        """Reads the segments in [start, end) into the map, until it is full. Returns the offset up to which the log may
         be cleaned.
 
-        `end` is the base offset of the first segment to leave alone.
+        `end` is the base offset of the first segment that the cleaning leaves alone.
         """
         cdef SegmentState* s = NULL
         cdef BatchHeader header
@@ -349,7 +348,8 @@ cdef class LogCleaning:
                     scan_start(&scan, s.fd, 0, s.size)
                     while scan_next(&scan) == SCAN_FOUND:
                         if scan.header.base_offset + scan.header.last_offset_delta >= start:
-                            # How many there are in a message of format v0 or v1 is not known: no more than bytes.
+                            # The number of records in a message of format v0 or v1 is unknown: it is at most the number
+                            # of bytes.
                             records += scan.header.record_count if scan.header.magic == 2 else scan.header.size
                     let_close(self.log.state, s)
             if offset_map_reset(self.map.state, records):
@@ -379,7 +379,7 @@ cdef class LogCleaning:
                     let_close(self.log.state, s)
                     if status != WALK_END:
                         break
-                # The segment is in the map to its end, also where compaction has left a hole.
+                # The map covers the segment to its end, also where compaction has left a hole.
                 if self.held[i].base_offset - 1 > self.map.state.latest_offset:
                     self.map.state.latest_offset = self.held[i].base_offset - 1
         if status == WALK_FULL:
@@ -427,7 +427,7 @@ cdef class LogCleaning:
     # ---- writing ----
 
     def begin(self, int64_t now_ms, int64_t delete_retention_ms):
-        """The map is built; what follows is written as of `now_ms`."""
+        """Starts the writing after build_map; `now_ms` is the time for all that follows."""
         self.rules.now_ms = now_ms
         self.rules.delete_retention_ms = delete_retention_ms
         transactions_start(&self.transactions, &self.aborted, self.held[0].base_offset if self.held.size() else 0)
@@ -445,7 +445,7 @@ cdef class LogCleaning:
         return control and header.producer_epoch == deref(found).second.epoch
 
     cdef int clean_batch(self, const BatchHeader* header, const uint8_t* data, int64_t* max_timestamp) except -1 nogil:
-        """Puts what remains of the batch onto `out`. A WalkStatus."""
+        """Puts the remaining records of the batch onto `out`. A WalkStatus."""
         cdef ControlMarker marker
         cdef FilterVerdict verdict
         cdef const uint8_t* payload = data + BATCH_HEADER_SIZE
@@ -562,10 +562,10 @@ cdef class LogCleaning:
         return WALK_BATCH
 
     def clean(self, int64_t first, int64_t count, int fd, str path):
-        """Writes the segments [first, first + count) as one into the open file `fd` (taken over, `path` its name or
-        ""), and syncs it.
+        """Writes the segments [first, first + count) as one into the open file `fd` and syncs it. Takes over `fd`;
+        `path` is its name or "".
 
-        Its indexes are written beside it as .index.cleaned and .timeindex.cleaned.
+        Writes its indexes beside it as .index.cleaned and .timeindex.cleaned.
         """
         cdef CleanedSegment cleaned = CleanedSegment()
         cdef string name = path.encode(), stem
@@ -587,8 +587,8 @@ cdef class LogCleaning:
         return cleaned
 
     def swap(self, int64_t first, int64_t count, CleanedSegment cleaned not None):
-        """Puts the cleaned segment into the log; False when the old ones are not in it any more. After True, end_swap
-        must be called."""
+        """Puts the cleaned segment into the log; False when the old segments have left the log. After True, the caller
+        must call end_swap."""
         cdef vector[SegmentState*] replaced
         cdef bint done = True
         cdef int failure = 0
@@ -610,6 +610,6 @@ cdef class LogCleaning:
         return bool(done)
 
     def end_swap(self):
-        """The files have their final names: rolls, truncation and deletion may go on."""
+        """Ends the swap after the renames: rolls, truncation and deletion may go on."""
         with nogil:
             swap_end(self.log.state)

@@ -16,9 +16,9 @@ cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)
 
 cdef enum:
-    CHECK_NS = 100_000_000              # the rate is looked at this often
-    NAP_US = 20_000                     # a sleeper looks up this often, to see whether it must stop or the rate is
-                                        # another
+    CHECK_NS = 100_000_000              # interval of the checks of the rate
+    NAP_US = 20_000                     # a sleeper checks this often whether it must stop or the rate has
+                                        # changed
 
 
 cdef bint has_pace(ThrottleState* state, double rate) noexcept nogil:
@@ -43,7 +43,7 @@ cdef void throttle(ThrottleState* state, int64_t size, const int64_t* stop) noex
     if rate > 0 and rate < 1e18:
         if elapsed >= CHECK_NS or <double>state.period_bytes * 1e9 >= rate * CHECK_NS:
             due = <double>state.period_bytes * 1e9 / rate - <double>elapsed
-            # The next period begins when this one's bytes are paid for, so time in which nothing was done is no credit.
+            # The next period begins when this one's bytes are paid for, so idle time gives no credit.
             state.period_start_ns = now + (<int64_t>due if due > 0 else 0)
             state.period_bytes = 0
             if due > 0:
@@ -54,13 +54,13 @@ cdef void throttle(ThrottleState* state, int64_t size, const int64_t* stop) noex
     pthread_mutex_unlock(&state.mutex)
     if due > 0:
         until = now + <int64_t>due
-        # Who sleeps off a debt of the old rate goes on when the rate is changed.
+        # A thread that sleeps off a debt of the old rate goes on when the rate changes.
         while monotonic_ns() < until and not is_stopped(state, stop) and has_pace(state, rate):
             usleep(NAP_US if until - monotonic_ns() > NAP_US * 1000 else 1000)
 
 
 cdef class CleanerThrottle:
-    """One for all cleaner threads of a broker. `bytes_per_second` may be changed at any time, on any thread."""
+    """The rate limit of all cleaner threads of a broker. Any thread may change `bytes_per_second` at any time."""
 
     def __cinit__(self, double bytes_per_second=1.7976931348623157e308):
         self.state = new ThrottleState()
@@ -87,7 +87,7 @@ cdef class CleanerThrottle:
     def bytes_per_second(self, double value):
         pthread_mutex_lock(&self.state.mutex)
         if self.state.bytes_per_second != value:
-            # What was owed at the old rate is forgiven.
+            # A debt at the old rate is forgiven.
             self.state.period_start_ns = monotonic_ns()
             self.state.period_bytes = 0
         self.state.bytes_per_second = value
@@ -95,7 +95,7 @@ cdef class CleanerThrottle:
 
     @property
     def waited_ms(self):
-        """Time that threads were made to wait, ms."""
+        """The total wait of all threads, ms."""
         return self.state.waited_ns / 1e6
 
     @property
@@ -103,5 +103,5 @@ cdef class CleanerThrottle:
         return atomic_load(&self.state.stopped) != 0
 
     def stop(self):
-        """The broker stops: cleanings under way end at their next step, without an effect."""
+        """Stops the throttle with the broker: running cleanings end at their next step, without an effect."""
         atomic_store(&self.state.stopped, 1)

@@ -47,7 +47,7 @@ from kafkapy._speedups.records.file_records cimport (
 
 
 cdef enum:
-    NEVER = 0x7FFFFFFFFFFFFFFF      # flush.messages that is not set
+    NEVER = 0x7FFFFFFFFFFFFFFF      # flush.messages is not set
 
 
 cdef void cut_history_locked(LogState* log, int64_t offset) noexcept nogil:
@@ -102,7 +102,7 @@ cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int
     elif status == SCAN_END:
         at.position = segment.size
     elif status == SCAN_FOUND:
-        # A batch is cut whole: one that holds the offset in its middle goes too.
+        # The cut removes whole batches: a batch that holds the offset in its middle goes too.
         if at.base_offset < offset:
             cut.end = at.base_offset if at.base_offset > log.log_start_offset else log.log_start_offset
     else:
@@ -203,7 +203,7 @@ cdef void raise_log_start_locked(LogState* log, int64_t offset) noexcept nogil:
         set_high_watermark_locked(log, offset)
     producer_high_watermark(private_of(log).history.producers, offset)
     update_last_stable_offset_locked(log)
-    # The newest epoch that began at or below the new start begins there now; older ones have no record left.
+    # The newest epoch that began at or below the new start begins there now; older epochs have no record left.
     i = <int64_t>private_of(log).history.epochs.size() - 1
     while i >= 0 and private_of(log).history.epochs[<size_t>i].start_offset > offset:
         i -= 1
@@ -276,13 +276,13 @@ cdef int flush_if_due(LogState* log) noexcept nogil:
     due = private_of(log).flush_due > private_of(log).flushed
     failure = log.offline_errno
     pthread_mutex_unlock(&log.mutex)
-    # Where another thread has taken these appends along, the first thing is to wait for it.
+    # Where another thread has taken these appends along, this thread first waits for it.
     return sync_segments(log, NEVER, True) if due else failure
 
 
 cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nogil:
-    """`appended`: for an append that must be on disk, and may be already. The recovery point stays, because files that
-    Python writes belong to it."""
+    """Syncs segments. `appended`: for an append that must be on disk, and may be there already; the recovery point then
+    stays, because files that Python writes belong to it."""
     cdef vector[SegmentState*] held
     cdef vector[int64_t] sizes
     cdef vector[Waiter] woken
@@ -290,8 +290,8 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
     cdef size_t i
     cdef bint new_names = False, first = False, nothing_new, closing
     cdef int failure = 0
-    # Markers below the recovery point are not read again after a crash, so what they aborted must be in the file by
-    # then.
+    # After a crash, recovery does not read markers below the recovery point again, so the file must hold their aborted
+    # transactions before.
     failure = write_aborted_transactions(log)
     if failure:
         return failure
@@ -314,7 +314,7 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
         unflushed = private_of(log).unflushed_messages
         private_of(log).unflushed_messages = 0
         private_of(log).flush_wanted = False
-        # Else Python syncs the name of the partition's directory, before the recovery point moves.
+        # Else Python syncs the name of the partition's directory before the recovery point moves.
         first = (appended and held.size() > 0 and recovery_point <= log.segments.front().base_offset
                  and private_of(log).flushed <= recovery_point)
     pthread_mutex_unlock(&log.mutex)
@@ -322,20 +322,20 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
         if failure == 0 and sizes[i] > 0:
             failure = sync_segment(log, held[i], i + 1 < held.size())
             if failure == 0 and closing:
-                # After a clean stop the indexes are believed.
+                # A start after a clean stop trusts the indexes.
                 failure = index_sync(&held[i].offset_index.file)
                 if failure == 0:
                     failure = index_sync(&held[i].time_index.file)
-        # The file may be closed as soon as it is synced: there may be more segments than descriptors.
+        # The file may close after its sync: the log may have more segments than the process has descriptors.
         segment_unref(held[i])
-    # A segment got its name by a rename; lost to a power failure, the file would count as one that was never used.
+    # A rename gave the segment its name; if a power failure loses the rename, the file looks like an unused one.
     if failure == 0 and new_names and not private_of(log).directory.empty():
         failure = path_sync(private_of(log).directory)
         if failure == 0 and first:
             failure = path_sync(private_of(log).directory.substr(0, private_of(log).directory.rfind(<const char*>b"/")))
     pthread_mutex_lock(&log.mutex)
     if log.deleted:
-        failure = 0             # its files were taken away under our hands
+        failure = 0             # a delete took its files away meanwhile
     elif is_shortage(failure):
         private_of(log).unflushed_messages += unflushed         # the next flush tries again
     elif failure:

@@ -34,7 +34,7 @@ cdef class LogFiles:
 
 
 cdef void wake_changed(LogState* log, bint every) noexcept nogil:
-    """Takes the mutex, and wakes the waiters whose condition holds now, or all."""
+    """Takes the mutex, and wakes the waiters whose condition holds now, or all waiters."""
     cdef vector[Waiter] woken
     pthread_mutex_lock(&log.mutex)
     take_waiters_locked(log, every, &woken)
@@ -50,7 +50,7 @@ cdef bint has_prepared(LogState* log) noexcept nogil:
 
 
 cdef int check_online(LogState* log) except -1:
-    """OSError when the log is offline: its files stay as the failure left them, for the recovery of the next start."""
+    """Raises OSError when the log is offline: its files stay as they are for the recovery of the next start."""
     if log.offline_errno:
         raise OSError(log.offline_errno, strerror(log.offline_errno).decode(), private_of(log).directory.decode())
     return 0
@@ -79,8 +79,8 @@ cdef int make_segment_ready(LogFiles log) except -1:
         try:
             fd, name = storage.prepare_segment()
         except FileNotFoundError:
-            # The log is perhaps on its way to another directory (future_log.pyx): then there is a new place to make it
-            # in.
+            # The log may be on its way to another directory (future_log.pyx): the file is then made in the new
+            # directory.
             with nogil:
                 lock_settled(log.state)
                 pthread_mutex_unlock(&log.state.mutex)
@@ -152,7 +152,7 @@ cdef bint truncate(LogFiles log, int64_t offset) except -1:
     if cut.segment == NULL:
         return False            # another truncation was faster
     try:
-        # The newest first, as begin_truncation lists them.
+        # The newest segment goes first, in the order of begin_truncation.
         log.storage.delete_segments(list(removed), delay_ms=0)
     except OSError as error:
         failure = error.errno or EIO
@@ -165,7 +165,7 @@ cdef bint truncate(LogFiles log, int64_t offset) except -1:
     try:
         log.rewrite_transaction_indexes(max(segment[0] for segment in log.segments()))
         log.write_leader_epochs()
-        # Appends park until here: what is known of producers still speaks of what was cut off.
+        # Appends park until here: the producer state still holds batches that the truncation cut off.
         log.reload_producers(True)
     except OSError as error:
         log.go_offline(error.errno or EIO)
@@ -204,11 +204,11 @@ cdef list delete_closed_segments(LogFiles log, int64_t offset):
     cdef vector[int64_t] removed
     check_online(log.state)
     offset = min(offset, log.high_watermark)
-    # What is known of producers whose batches go may only be in there.
+    # The producer state of removed batches may exist only in these snapshots.
     log.write_rolled_snapshots()
     with nogil:
-        # Until the files are gone as well the log must not move to another directory, where these names are other
-        # segments'.
+        # Until the files are gone as well, the log must not move to another directory, where these names belong to
+        # other segments.
         pthread_mutex_lock(&private_of(log.state).sealing)
         remove_segments_below(log.state, offset, &removed)
     bases = list(removed)
@@ -233,7 +233,7 @@ cdef int sync_files(LogFiles log) except -1:
         try:
             log.storage.sync()
         except OSError as error:
-            # A second sync may say that all is well and yet not have written it.
+            # A second sync may report success although the first one lost the data.
             log.go_offline(error.errno or EIO)
             raise
         with nogil:

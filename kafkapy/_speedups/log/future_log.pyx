@@ -90,7 +90,7 @@ HOLE = COPY_HOLE
 
 
 cdef class FutureLogCopy:
-    """The copy of one log into its future log. Owns a buffer; one thread uses it, except for `stop`."""
+    """The copy of one log into its future log. Owns a buffer; one thread uses it, but any thread may call `stop`."""
 
     def __cinit__(self, PartitionLog log not None, PartitionLog future not None, CleanerThrottle pace not None):
         self.log = log
@@ -123,8 +123,7 @@ cdef class FutureLogCopy:
         return outcome, copied, self.offset
 
     def skip_hole(self, int64_t offset):
-        """Moves the end of the future log to `offset`, where it has no batch, by a segment that begins there.
-        OSError."""
+        """Moves the end of the future log to `offset`, over a hole: a new segment begins there. OSError."""
         cdef LogState* future = self.future.state
         if self.future.size == 0:
             self.future.truncate_fully_and_start_at(offset)
@@ -146,8 +145,8 @@ cdef class FutureLogCopy:
         cdef size_t i
         cdef LogState* log = self.log.state
         with nogil:
-            # Flushes and truncation take this first and then wait until the log is settled, so the order here must be
-            # the same.
+            # Flushes and truncation take this lock first and then wait until the log is settled, so the order here must
+            # be the same.
             pthread_mutex_lock(&private_of(log).sealing)
             lock_settled(log)
             if private_of(log).closed or log.deleted or log.offline_errno:
@@ -159,8 +158,7 @@ cdef class FutureLogCopy:
                 pthread_mutex_unlock(&log.mutex)
                 outcome = self.catch_up(NO_LIMIT, False, &copied)
                 if outcome == COPY_CAUGHT_UP:
-                    # An append that is through may still be on its way to the transaction index; the directory must be
-                    # there for it.
+                    # A finished append may still be on its way to the transaction index, and needs the directory.
                     failure = write_aborted_transactions(log)
                 elif outcome == COPY_FAILED:
                     failure = self.failure
@@ -209,13 +207,13 @@ cdef class FutureLogCopy:
             private_of(log).directory = directory
             private_of(log).segment_wanted = False
             private_of(log).snapshots.swap(private_of(future).snapshots)
-            # Snapshots that the old directory had do not count any more.
+            # Snapshots of the old directory are void.
             private_of(log).history.producers.snapshot_offset = private_of(future).history.producers.snapshot_offset
             log.recovery_point = future.recovery_point
             private_of(log).flushed = future.recovery_point     # in these files
             if private_of(log).flush_due > private_of(log).flushed:
-                # flush.messages was taken back in between, so the move did not sync what produces and consumers still
-                # wait for.
+                # flush.messages was removed in between, so the move did not sync the offsets that produces and
+                # consumers still wait for.
                 private_of(log).unflushed_messages += private_of(log).flush_due - private_of(log).flushed
                 want_flush_locked(log)
             forget_batches_locked(log, 0)
@@ -253,7 +251,7 @@ cdef class FutureLogCopy:
         self.release_replaced(0)
 
     cdef void release_replaced(self, int64_t own) noexcept nogil:
-        """`own`: references that are not readers' when the segments have left the log, else 0."""
+        """`own`: the number of references that are not readers', when the segments have left the log; else 0."""
         cdef size_t i
         for i in range(self.replaced.size()):
             if own:
@@ -290,7 +288,7 @@ cdef class FutureLogCopy:
         pthread_mutex_lock(&log.mutex)
         start = log.log_start_offset
         pthread_mutex_unlock(&log.mutex)
-        # What lies below the log start is gone, and need not be copied; the batch that holds the start comes whole.
+        # Batches below the log start need no copy; the batch that holds the start is copied whole.
         read_batches(log, end if end > start else start, <int>wanted, True, READ_LOG_END, -1, -1, False, &result)
         free(result.aborted)
         if result.error == ERROR_OFFSET_OUT_OF_RANGE:
@@ -319,9 +317,9 @@ cdef class FutureLogCopy:
         return self.put(got, end if end < start else -1, copied)
 
     cdef int put(self, int64_t size, int64_t expected, int64_t* copied) noexcept nogil:
-        """Appends the whole batches of the buffer, in groups as large as an index entry is worth. The first one must
-        begin at `expected`, if that is not -1: a future log that ends below the log start is started again, so that its
-        first segment has the name of its first batch."""
+        """Appends the whole batches of the buffer, in groups of about one index interval. The first batch must begin at
+        `expected`, unless that is -1: a future log that ends below the log start starts again, so that its first
+        segment has the name of its first batch."""
         cdef BatchHeader header
         cdef BatchStatus status
         cdef int64_t at = 0, group = 0, interval = self.future.state.config.index_interval_bytes
@@ -355,7 +353,7 @@ cdef class FutureLogCopy:
             outcome = self.put_group(self.buffer + group, at - group)
             if outcome == COPY_MORE:
                 copied[0] = at
-        # The first batch comes whole, so something was copied unless it is none.
+        # A read returns the first batch whole, so the copy made progress unless the bytes are no batch.
         return COPY_CORRUPT if outcome == COPY_MORE and copied[0] == 0 else outcome
 
     cdef int put_group(self, uint8_t* data, int64_t size) noexcept nogil:
@@ -392,8 +390,8 @@ cdef class FutureLogCopy:
         return COPY_FAILED
 
     cdef int put_legacy(self, const uint8_t* data, int64_t size, int64_t offset) noexcept nogil:
-        """A message of format v0 or v1, as an old Kafka left it: `offset` is that of its last record. No producer has
-        written it."""
+        """Appends a message of format v0 or v1, which an old Kafka wrote: `offset` is that of its last record. It has
+        no producer id."""
         cdef LogState* future = self.future.state
         cdef SegmentState* active
         cdef int64_t timestamp = -1, now_ms = wall_clock_ms()

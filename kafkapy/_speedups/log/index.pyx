@@ -22,7 +22,7 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void* data, size_t size, int64_t position)
 
 cdef enum:
-    FLUSH_ENTRIES = 64              # kept in memory before they are written: 256 KiB of data at the default interval
+    FLUSH_ENTRIES = 64              # entries kept in memory before a write: 256 KiB of data at the default interval
 
 
 cdef void setup_file(IndexFile* file, const string& path, int32_t entry_size, int64_t max_bytes,
@@ -51,7 +51,8 @@ cdef void unmap(IndexFile* file) noexcept nogil:
 
 
 cdef void get_entry(IndexFile* file, int64_t i, IndexEntry* out) noexcept nogil:
-    """Entry i of the mapped ones, then the pending ones. The caller holds the mutex and has checked i."""
+    """Returns entry i: the mapped entries come first, then the pending ones. The caller holds the mutex and has checked
+    i."""
     if i >= file.entries:
         out[0] = file.pending[<size_t>(i - file.entries)]
     else:
@@ -81,7 +82,7 @@ cdef int64_t total(IndexFile* file) noexcept nogil:
 
 
 cdef int map_file(IndexFile* file) noexcept nogil:
-    """Maps what the file may hold, for reading (mutex held by the caller). 0 or an errno."""
+    """Maps the capacity of the file for reading (mutex held by the caller). 0 or an errno."""
     cdef int fd, failure = 0
     cdef int64_t wanted
     cdef void* at
@@ -99,7 +100,7 @@ cdef int map_file(IndexFile* file) noexcept nogil:
     if not file.sealed and wanted < file.capacity * file.entry_size:
         wanted = file.capacity * file.entry_size
     if failure == 0 and file_size(fd) < wanted:
-        failure = EINVAL            # reading a map behind the file's end would be a SIGBUS
+        failure = EINVAL            # a read of a map behind the file's end raises SIGBUS
     if failure == 0:
         at = mmap(NULL, <size_t>wanted, PROT_READ, MAP_SHARED, fd, 0)
         if at == MAP_FAILED:
@@ -112,7 +113,8 @@ cdef int map_file(IndexFile* file) noexcept nogil:
 
 
 cdef int preallocate(IndexFile* file, int fd) noexcept nogil:
-    """Cuts away what is no entry and makes the rest of the capacity a hole that reads as zeros. 0 or an errno."""
+    """Cuts away bytes that are no entry, and makes the rest of the capacity a hole that reads as zeros. 0 or an
+    errno."""
     if file.preallocated:
         return 0
     if ftruncate(fd, file.entries * file.entry_size) != 0:
@@ -125,7 +127,7 @@ cdef int preallocate(IndexFile* file, int fd) noexcept nogil:
 
 
 cdef bint readable(IndexFile* file) noexcept nogil:
-    """Mutex held: whether entries can be looked at, mapping the file if needed."""
+    """Whether the entries can be read; maps the file if needed. Mutex held."""
     if file.entries == 0:
         return not file.pending.empty()
     if file.map != NULL and file.entries * file.entry_size > file.map_size:
@@ -134,7 +136,7 @@ cdef bint readable(IndexFile* file) noexcept nogil:
 
 
 cdef void learn_last(IndexFile* file) noexcept nogil:
-    """Mutex held; maps when the newest entry is only in the file."""
+    """Reads the newest entry; maps the file when only the file has it. Mutex held."""
     if file.last_known:
         return
     file.last.key = -1
@@ -158,8 +160,8 @@ cdef int append_entry(IndexFile* file, int64_t key, int32_t value) noexcept nogi
 
 
 cdef int64_t largest_not_above(IndexFile* file, int64_t key, int64_t guess) noexcept nogil:
-    """Number of the last entry whose key is <= key, -1 when there is none. Mutex held, file mapped when it has entries.
-    `guess` is looked at first: any number."""
+    """Returns the number of the last entry whose key is <= key, -1 without one. Mutex held, file mapped when it has
+    entries. The search tries `guess` first, which may be any number."""
     cdef int64_t low = 0, high = total(file) - 1, middle, found = -1
     cdef IndexEntry entry
     if low <= guess <= high:
@@ -225,8 +227,8 @@ cdef int offset_index_append(OffsetIndexState* index, int64_t offset, int64_t po
 
 
 cdef void drop_unreadable(IndexFile* file) noexcept nogil:
-    """The file cannot be read, so the entries above a new one are unknown: an index without entries is sound,
-    only slower. Mutex held."""
+    """Drops all entries of an unreadable file, because the entries above a new one are unknown: an index without
+    entries is sound, only slower. Mutex held."""
     keep_entries(file, 0)
 
 
@@ -339,7 +341,7 @@ cdef bint offset_index_full(OffsetIndexState* index) noexcept nogil:
 
 
 cdef bint time_index_full(TimeIndexState* index) noexcept nogil:
-    """One entry is kept free for the one a roll adds."""
+    """Whether the index is full; one entry stays free for the entry of a roll."""
     cdef bint full
     pthread_mutex_lock(&index.file.mutex)
     full = total(&index.file) >= index.file.capacity - 1
@@ -369,7 +371,7 @@ cdef void offset_index_truncate(OffsetIndexState* index, int64_t offset) noexcep
 
 
 cdef void time_index_truncate(TimeIndexState* index, int64_t offset) noexcept nogil:
-    """Offsets ascend with the timestamps, so the entries are searched from the end."""
+    """Offsets ascend with the timestamps, so the search for the cut begins at the end."""
     cdef int64_t count
     cdef IndexEntry entry
     pthread_mutex_lock(&index.file.mutex)
@@ -395,8 +397,8 @@ cdef bint index_has_pending(IndexFile* file) noexcept nogil:
 
 
 cdef int write_pending(IndexFile* file, bint exact) noexcept nogil:
-    """Mutex held: writes the pending entries behind those in the file. `exact`: the file then ends there (and must not
-    be mapped); else it stays preallocated. 0 or an errno."""
+    """Writes the pending entries behind the entries of the file. `exact`: the file then ends there (and must not be
+    mapped); else it stays preallocated. 0 or an errno. Mutex held."""
     cdef int fd, failure = 0
     cdef size_t i, n = file.pending.size()
     cdef uint8_t* raw = NULL
@@ -426,7 +428,7 @@ cdef int write_pending(IndexFile* file, bint exact) noexcept nogil:
 
 
 cdef int index_write(int fd, const uint8_t* raw, int64_t size, int64_t position) noexcept nogil:
-    """A write that leaves the file's length alone when it fails: the map must stay valid."""
+    """Writes without a change of the file's length on failure: the map must stay valid."""
     cdef int64_t done = 0
     cdef ssize_t n
     while done < size:
@@ -471,7 +473,7 @@ cdef void index_unseal(IndexFile* file) noexcept nogil:
 
 
 cdef int index_sync(IndexFile* file) noexcept nogil:
-    """fsync of the file, when it exists."""
+    """Syncs the file, if it exists."""
     cdef int fd, failure
     cdef string path
     pthread_mutex_lock(&file.mutex)
@@ -508,8 +510,8 @@ cdef void index_clear(IndexFile* file) noexcept nogil:
 
 
 cdef int load_entries(IndexFile* file, int64_t data_size) noexcept nogil:
-    """Mutex held: reads the file's size and its last two entries, without mapping it. 0; -1 when they are unsound; or
-    an errno."""
+    """Reads the file's size and its last two entries without a map. 0; -1 when the entries are unsound; or an errno.
+    Mutex held."""
     cdef int fd
     cdef int64_t size, at, got
     cdef uint8_t raw[24]
@@ -519,7 +521,7 @@ cdef int load_entries(IndexFile* file, int64_t data_size) noexcept nogil:
     fd = open_file(file.path.c_str(), O_RDONLY | O_CLOEXEC, 0)
     if fd < 0:
         file.touched = True
-        # The file is made when it is first needed, so an empty segment has none.
+        # The file is made at its first use, so an empty segment has none.
         return -fd if fd != -ENOENT else 0 if data_size == 0 else -1
     size = file_size(fd)
     file.entries = size // file.entry_size if size > 0 else 0
@@ -537,7 +539,7 @@ cdef int load_entries(IndexFile* file, int64_t data_size) noexcept nogil:
     if file.entry_size == OFFSET_ENTRY_SIZE and file.last.value >= data_size:
         return -1
     if file.entries > 1:
-        # Zeros at the end (a file that was never cut) fail here too.
+        # Zeros at the end (a file that no stop has cut) fail here too.
         decode_entry(file.entry_size, raw, &previous)
         if file.last.key <= previous.key or file.last.value < previous.value:
             return -1

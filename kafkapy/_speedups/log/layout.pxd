@@ -55,7 +55,7 @@ cdef struct AppendOptions:
                                 # batches, control allowed)
     bint validated              # a worker has validated or converted the records already: skip LOG_PARK_VALIDATE
     bint checked                # CRC and records were checked before this append parked: skip both
-    int64_t* work               # what remains of INLINE_WORK (append_checks.pxd), counted down; NULL: no limit
+    int64_t* work               # the rest of INLINE_WORK (append_checks.pxd), counted down; NULL: no limit
     int32_t current_leader_epoch    # -1: not checked
     int64_t now_ms
     bint verify                 # a client's first batch of a transaction needs the coordinator's consent (KIP-890)

@@ -15,9 +15,9 @@ from kafkapy._speedups.log.state cimport advance_high_watermark_locked, fire, lo
 
 
 cdef bint forget_newer_epochs(vector[EpochEntry]* epochs, int32_t leader_epoch) noexcept nogil:
-    """The log comes from a cluster whose epochs were ahead: its records count as of older ones
-    (LeaderEpochFileCache.assign). Otherwise what is written from here on would seem to be cut off, for consumers that
-    ask where its epoch ends."""
+    """Drops newer epochs, so that the records count as of older ones: the log comes from a cluster whose epochs were
+    ahead (LeaderEpochFileCache.assign). Otherwise a consumer that asks for the end of its epoch would see new
+    records as cut off."""
     if epochs.empty() or epochs.back().epoch <= leader_epoch:
         return False
     while not epochs.empty() and epochs.back().epoch >= leader_epoch:
@@ -45,7 +45,7 @@ cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, vector[in
         followers[in_sync[0][i]] = fresh
     lock_settled(log)
     new_epoch = not log.leader or log.leader_epoch != leader_epoch
-    # Positions that followers of an earlier leader had are not to be trusted.
+    # Positions of followers under an earlier leader are not reliable.
     at = followers.begin()
     while not new_epoch and at != followers.end():
         known = private_of(log).followers.find(deref(at).first)
@@ -63,7 +63,7 @@ cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, vector[in
         changed = True
         private_of(log).epochs_version += 1
     advance_high_watermark_locked(log)
-    # Requests that wait were checked against the epoch before: all look again.
+    # Waiting requests were checked against the epoch before: all check again.
     take_waiters_locked(log, new_epoch, &woken)
     pthread_mutex_unlock(&log.mutex)
     fire(&woken)

@@ -53,7 +53,7 @@ cdef struct LoadOutcome:
     int64_t recovered               # segments walked byte by byte
     int64_t cut_bytes
     int64_t first_recovered         # base offset, -1 when none
-    int64_t kept                    # segments; those behind it are to be deleted
+    int64_t kept                    # segments; the segments behind it are deleted
 
 
 cdef void forget_file(SegmentState* s) noexcept nogil:
@@ -94,8 +94,8 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
             s.offset_index.file.sealed = True
             s.time_index.file.sealed = True
         if not recover:
-            # Where the recovery point is just the next segment's base its last flush may have been before it was
-            # closed, and its indexes not synced.
+            # If the recovery point is the base of the next segment, the last flush of this one may have been before its
+            # close, and its indexes may be unsynced.
             distrusted = not clean and not last and log.segments[i + 1].base_offset == recovery_point
             if not time_index_last(s.time_index, &s.max_timestamp, &s.offset_of_max_timestamp) or distrusted:
                 segment_read_max_timestamp(s)
@@ -118,17 +118,17 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
             out.cut_bytes += cut
             distrusted = False
             if not last and out.next_offset > log.segments[i + 1].base_offset:
-                distrusted = True       # overlaps its successor: what follows cannot be right
+                distrusted = True       # overlaps its successor: the segments behind it cannot be right
             elif not last and not clean and log.segments[i + 1].base_offset > recovery_point:
-                # What comes after a hole cannot be trusted (and was never acknowledged as flushed). A power failure can
-                # also take a file's end so that the rest looks whole; compaction leaves offsets out, too, and where it
-                # may have done so the hole tells nothing.
+                # Segments behind a hole are not reliable (and no flush acknowledged them). A power failure can also
+                # take a file's end so that the rest looks whole; compaction leaves offsets out, too, and where it may
+                # have done so the hole proves nothing.
                 distrusted = cut > 0 or (out.next_offset < log.segments[i + 1].base_offset and not gaps
                                          and not log.config.compacted)
-            # Else walked only because an index was unsound. What follows was synced and stays, as in Kafka, whatever
-            # this one has lost.
+            # Else only an unsound index caused the walk. The segments behind were synced and stay, as in Kafka,
+            # whatever this one has lost.
             if distrusted:
-                # Cut off when the segments behind it are gone: a crash in between must find the hole again.
+                # The cut follows the removal of the segments behind: a crash in between must find the hole again.
                 out.kept = <int64_t>i + 1
                 return
             if cut:
@@ -142,8 +142,7 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
 
 
 cdef int end_at_last(LogState* log) noexcept nogil:
-    """The last segment's file ends where the segment does, and the directory has no more names behind it. 0 or an
-    errno."""
+    """Ends the last segment's file where the segment ends, and its directory without later names. 0 or an errno."""
     cdef SegmentState* s = log.segments.back()
     cdef int failure = segment_open(s)
     failure = -failure if failure < 0 else path_sync(private_of(log).directory)
@@ -208,13 +207,14 @@ cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t
         segment_unref(state.segments.back())
         state.segments.pop_back()
     if removed:
-        # The newest first, so that a crash in between leaves no hole.
+        # The newest goes first, so that a crash in between leaves no hole.
         log.storage.delete_segments(removed, delay_ms=0)
         with nogil:
             failure = end_at_last(state)
         if failure:
             raise OSError(failure, strerror(failure).decode(), log.storage.directory)
-    # Offsets below the first segment are gone; a log start at or above the end means that all of it was to be deleted.
+    # Offsets below the first segment are gone; a log start at or above the end means that a delete of all records was
+    # under way.
     if state.segments.size() and log_start_offset < state.segments.front().base_offset:
         log_start_offset = state.segments.front().base_offset
     if not state.segments.size():
@@ -238,7 +238,7 @@ cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t
         state.recovery_point = recovery_point if recovery_point < outcome.next_offset else outcome.next_offset
         if state.recovery_point < log_start_offset:
             state.recovery_point = log_start_offset
-        # Nobody knows whether these are on disk.
+        # These messages may not be on disk.
         private_of(state).unflushed_messages = state.log_end_offset - state.recovery_point
         state.high_watermark = log_start_offset
         state.last_stable_offset = log_start_offset
@@ -248,8 +248,8 @@ cdef tuple fill(PartitionLog log, list segments, int64_t recovery_point, int64_t
 
 
 def load_aborted(PartitionLog log, bytes data):
-    """Takes over a .txnindex file; entries must come in order. Returns how many, -1 when the file is malformed (nothing
-    is taken)."""
+    """Takes over a .txnindex file, whose entries must ascend. Returns their number, or -1 when the file is malformed
+    (then no entry is taken)."""
     cdef Cursor c
     cdef CompletedTransaction entry
     cdef vector[CompletedTransaction] entries
@@ -280,7 +280,8 @@ def load_aborted(PartitionLog log, bytes data):
 
 
 cdef void lock_for_rebuild(LogState* log, bint truncating) noexcept nogil:
-    """A truncation holds off appends itself, until the producer state is what the log says again."""
+    """Locks the log for a rebuild. A truncation itself holds off appends until the producer state matches the log
+    again."""
     if truncating:
         pthread_mutex_lock(&log.mutex)
     else:
@@ -288,11 +289,10 @@ cdef void lock_for_rebuild(LogState* log, bint truncating) noexcept nogil:
 
 
 def rebuild_producers(PartitionLog log, list snapshots, int64_t now_ms, bint truncating=False):
-    """The producer state from the newest sound snapshot [(offset, bytes), ...] and the batches behind it; without one
-    from the log start.
+    """Rebuilds the producer state from the newest sound snapshot [(offset, bytes), ...] and the batches behind it;
+    without a snapshot from the log start.
 
-    Returns the offset of the snapshot used, or -1. Also after a truncation; the log must not be appended to meanwhile.
-    OSError.
+    Returns the offset of the used snapshot, or -1. Also after a truncation; no append may run meanwhile. OSError.
     """
     cdef LogState* state = log.state
     cdef LogHistory history
@@ -325,7 +325,7 @@ def rebuild_producers(PartitionLog log, list snapshots, int64_t now_ms, bint tru
     with nogil:
         for i in range(held.size()):
             if i + 1 < held.size() and held[i + 1].base_offset <= history.producers.end_offset:
-                pass            # all of it is in the snapshot
+                pass            # the snapshot has all of it
             elif failure == 0 and history.producers.end_offset < end and held[i].size:
                 failure = segment_replay(held[i], &history, end)
             segment_unref(held[i])
@@ -348,5 +348,5 @@ def rebuild_producers(PartitionLog log, list snapshots, int64_t now_ms, bint tru
 
 
 def has_producers_to_replay(PartitionLog log):
-    """Whether the log holds any batch at all: an empty one needs no snapshot."""
+    """Whether the log holds any batch: an empty log needs no snapshot."""
     return log.state.log_end_offset > log.state.log_start_offset

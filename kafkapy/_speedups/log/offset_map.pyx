@@ -51,7 +51,7 @@ cdef extern from * nogil:
 
 cdef enum:
     MIN_SLOTS = 1024
-    SMALL_ENOUGH_TO_KEEP = 1 << 16      # slots; a larger table is given back to the system when it is not needed
+    SMALL_ENOUGH_TO_KEEP = 1 << 16      # slots; a larger table is returned to the system when it is not needed
 
 
 cdef int offset_map_reset(OffsetMapState* map, int64_t records) noexcept nogil:
@@ -80,7 +80,8 @@ cdef int offset_map_reset(OffsetMapState* map, int64_t records) noexcept nogil:
 
 cdef OffsetSlot* find_slot(OffsetMapState* map, const uint8_t* key, int64_t size, uint64_t* low,
                            uint64_t* high) noexcept nogil:
-    """The key's slot, or the empty one where it belongs. One is always empty: the load factor is below 1."""
+    """Returns the key's slot, or the empty slot where it belongs. One slot is always empty: the load factor is below
+    1."""
     cdef int64_t at
     siphash(map.key0, map.key1, key, <size_t>size, low, high)
     at = slot_of(low[0], map.capacity)
@@ -115,8 +116,7 @@ cdef int64_t offset_map_get(OffsetMapState* map, const uint8_t* key, int64_t siz
 
 
 cdef class OffsetMap:
-    """Owns the memory of one cleaner thread's map; the thread reuses it for every log. `memory_bytes` is never
-    exceeded."""
+    """The map of one cleaner thread, which reuses it for every log. Owns its memory; never exceeds `memory_bytes`."""
 
     def __cinit__(self, int64_t memory_bytes, double load_factor=0.9):
         cdef bytes secret = os.urandom(16)
@@ -150,21 +150,21 @@ cdef class OffsetMap:
 
     @property
     def latest_offset(self):
-        """The map speaks for everything up to here."""
+        """The offset up to which the map is complete."""
         return self.state.latest_offset
 
     @property
     def memory_bytes(self):
-        """What the table takes now."""
+        """Bytes that the table has now."""
         return self.state.capacity * <int64_t>sizeof(OffsetSlot)
 
     def reset(self, int64_t records=0x7FFFFFFFFFFFFFFF):
-        """Empties it, for at most `records` keys. MemoryError."""
+        """Empties the map and sizes it for at most `records` keys. MemoryError."""
         if offset_map_reset(self.state, records):
             raise MemoryError
 
     def put(self, key, int64_t offset):
-        """Notes the key's last offset; False when the key is new and the map is full (or was never reset)."""
+        """Stores the key's last offset; False when the key is new and the map is full (or was never reset)."""
         cdef Py_buffer view
         PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
         try:
@@ -173,7 +173,7 @@ cdef class OffsetMap:
             PyBuffer_Release(&view)
 
     def get(self, key):
-        """The last offset noted for the key, -1 when there is none."""
+        """The key's last offset, or -1 without one."""
         cdef Py_buffer view
         PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
         try:

@@ -20,8 +20,8 @@ from kafkapy._speedups.records.file_records cimport OpenFiles, file_records_take
 
 cdef vector[LogState*] logs
 cdef size_t hand                # the log that the next search begins at
-cdef pthread_mutex_t registry   # over both. Taken before, and after, a log's mutex: a holder only tries to take that
-                                # one.
+cdef pthread_mutex_t registry   # over both. A thread takes it before a log's mutex, or after it: a holder
+                                # only tries to take that mutex.
 pthread_mutex_init(&registry, NULL)
 
 
@@ -43,7 +43,8 @@ cdef void forget_log(LogState* log) noexcept nogil:
 
 
 cdef void take_if_idle(SegmentState* s, bint every, vector[int]* taken) noexcept nogil:
-    """Under the log's mutex. A segment that has grown since the last look stays open, the first time."""
+    """Takes the descriptor of an idle segment, under the log's mutex. A segment that grew since the last check stays
+    open, the first time."""
     if s.fd < 0 or s.path.empty() or atomic_load(&s.references) != 1:
         return
     if s.seen_size != s.size and not every:
@@ -66,7 +67,7 @@ cdef int64_t close_idle_files(int64_t most) noexcept nogil:
         log = logs[hand]
         if pthread_mutex_trylock(&log.mutex) != 0:
             continue
-        # While files are renamed, paths may be those of other files.
+        # During the renames, paths may be those of other files.
         if not (private_of(log).rolling or private_of(log).loading or log.deleted):
             for i in range(log.segments.size()):
                 if <int64_t>taken.size() < most:
@@ -92,8 +93,8 @@ open_files().make_room = make_room
 
 
 def set_limit(int64_t limit, int64_t slack):
-    """Sets the number of open segment files beyond which idle ones are closed. Reads open no file beyond it, writes up
-    to `slack` more. 0: no limit."""
+    """Sets the number of open segment files beyond which idle ones close. Reads open no file beyond it, writes up to
+    `slack` more. 0: no limit."""
     atomic_store(&open_files().slack, slack)
     atomic_store(&open_files().limit, limit)
 

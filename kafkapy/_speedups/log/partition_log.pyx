@@ -66,7 +66,7 @@ from kafkapy._speedups.log.workers cimport LogWorkers, LogWorkersState, log_work
 from kafkapy.errors import error_for
 from kafkapy.types import CompressionType
 
-# Failures that say nothing about the disk (is_shortage in base/posix.pxd).
+# Failures that do not mean a broken disk (is_shortage in base/posix.pxd).
 NOT_THE_DISK = frozenset((EMFILE, ENFILE, ENOMEM, EAGAIN, ENOBUFS))
 
 CODECS = {"producer": -1, "uncompressed": 0, **{codec.config_name: codec.value for codec in CompressionType}}
@@ -78,9 +78,9 @@ cdef int64_t next_log_id = 0
 cdef class PartitionLog(LogFiles):
     """The control plane's log of one partition. Owns one reference to the state that the data plane shares.
 
-    LogManager makes it and `kafkapy/log/loader.py` fills it. Any thread may call any method; each releases the GIL
-    before it takes the mutex. `storage` is a kafkapy.log.backends.base.LogStorage, which names, makes and removes files
-    without the mutex. Offsets are Kafka's; times are ms since the epoch.
+    LogManager makes it and `kafkapy/log/loader.py` fills it. Any thread may call any method; each method releases the
+    GIL before it takes the mutex. `storage` is a kafkapy.log.backends.base.LogStorage, which names, makes and removes
+    files without the mutex. Offsets are Kafka's; times are ms since the epoch.
     """
 
     def __cinit__(self, str topic, int partition, object storage, object config, *, EventQueue events=None,
@@ -107,7 +107,7 @@ cdef class PartitionLog(LogFiles):
     def __repr__(self):
         return f"<PartitionLog {self.topic}-{self.partition} [{self.log_start_offset}, {self.log_end_offset})>"
 
-    # ---- what it is ----
+    # ---- identity and state ----
 
     @property
     def id(self):
@@ -124,7 +124,7 @@ cdef class PartitionLog(LogFiles):
 
     @property
     def topic_id(self):
-        """16 bytes; all zero when not known."""
+        """The topic id, 16 bytes; all zero when it is unknown."""
         return self.state.topic_id[:16]
 
     @topic_id.setter
@@ -133,8 +133,8 @@ cdef class PartitionLog(LogFiles):
             raise ValueError(f"a topic id has 16 bytes, not {len(value)}")
         memcpy(self.state.topic_id, <const char*>value, 16)
 
-    # One offset is read without the mutex: the control loop must not wait for an append that holds it while a disk
-    # stalls.
+    # The getter reads one offset without the mutex: the control loop must not wait for an append that holds the mutex
+    # while a disk stalls.
 
     @property
     def log_start_offset(self):
@@ -215,13 +215,13 @@ cdef class PartitionLog(LogFiles):
         hold_segments(self.state, out)
 
     def counters(self):
-        """The log's counters as a dict; without a lock, so not exactly of one moment."""
+        """The log's counters as a dict; read without a lock, so not exactly of one moment."""
         return describe_counters(&self.state.counters)
 
     # ---- configuration and leadership ----
 
     def use_workers(self, LogWorkers segments not None, LogWorkers flushes not None, LogWorkers appends=None):
-        """Sets the threads that make the log's segments, if its storage has `native_segments`, and do the syncs of
+        """Sets the threads that make the log's segments, if its storage has `native_segments`, and that sync for
         flush.messages; `appends` runs the coordinators' appends (LogAppender)."""
         cdef LogWorkersState* old_segments
         cdef LogWorkersState* old_flushes
@@ -241,13 +241,13 @@ cdef class PartitionLog(LogFiles):
             log_workers_unref(old_flushes)
 
     def update_config(self, object config):
-        """Takes over a LogConfig (attributes named like Kafka's topic keys, dots as underscores)."""
+        """Applies a LogConfig (attributes named like Kafka's topic keys, dots as underscores)."""
         cdef LogConfigState c
         c.max_message_bytes = config.max_message_bytes
         c.segment_bytes = config.segment_bytes
         c.segment_ms = config.segment_ms
         if "compact" in config.cleanup_policy:
-            # Only a closed segment can be cleaned (LogConfig.maxSegmentMs, KIP-354).
+            # The cleaner can clean closed segments only (LogConfig.maxSegmentMs, KIP-354).
             c.segment_ms = min(config.segment_ms, config.max_compaction_lag_ms)
         c.segment_jitter_ms = config.segment_jitter_ms
         c.index_interval_bytes = config.index_interval_bytes
@@ -267,7 +267,7 @@ cdef class PartitionLog(LogFiles):
         self.config = config
 
     cdef int32_t effective_min_in_sync(self, object config) except? -1:
-        """min.insync.replicas, but never more than the partition has replicas (Partition.effectiveMinIsr)."""
+        """The effective min.insync.replicas: never more than the partition's replicas (Partition.effectiveMinIsr)."""
         cdef int32_t wanted = config.min_insync_replicas
         return min(wanted, self.replica_count) if self.replica_count > 0 else wanted
 
@@ -322,7 +322,7 @@ cdef class PartitionLog(LogFiles):
 
     @announce_high_watermark.setter
     def announce_high_watermark(self, bint value):
-        # Under the mutex, so that a caller that reads the high watermark next misses no unannounced change.
+        # Set under the mutex, so that a caller that reads the high watermark next misses no unannounced change.
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
             self.state.announce_high_watermark = value
@@ -420,7 +420,7 @@ cdef class PartitionLog(LogFiles):
                     self.go_offline(error.errno or EIO)
                 raise error_for(ERROR_KAFKA_STORAGE_ERROR, f"{self.storage.directory}: {error.strerror}") from error
             with nogil:
-                # There may be a segment, and a truncation or a move holds appends back.
+                # The segment may exist already, and a truncation or a move holds appends back.
                 lock_settled(self.state)
                 pthread_mutex_unlock(&self.state.mutex)
 
@@ -445,8 +445,8 @@ cdef class PartitionLog(LogFiles):
         return find_timestamp_bytes(self.state, timestamp, end_offset, start_offset)
 
     def newest_record_timestamp(self):
-        """The highest timestamp (ms) of the records, -1 without any. Transaction markers do not count, though
-        segments() counts them, as Kafka does for retention."""
+        """The highest timestamp (ms) of the records, -1 without any. Transaction markers do not count; segments()
+        counts them, as Kafka does for retention."""
         cdef int64_t newest
         with nogil:
             newest = newest_record_timestamp(self.state)
@@ -455,7 +455,7 @@ cdef class PartitionLog(LogFiles):
     # ---- segments ----
 
     def prepare_segment(self):
-        """Makes the next segment's file, if none is ready, so that the next roll only renames it. The answer to
+        """Makes the next segment's file, if none is ready, so that the next roll only renames it. Answers
         SEGMENT_WANTED. OSError."""
         make_segment_ready(self)
 
@@ -467,10 +467,10 @@ cdef class PartitionLog(LogFiles):
     # ---- shortening, flushing, closing ----
 
     def truncate_to(self, int64_t offset):
-        """Drops all from the batch that holds `offset` on, for a follower that follows its leader's log. True when it
-        dropped something.
+        """Drops all records from the batch that holds `offset` on, for a follower that follows its leader's log. True
+        when it dropped something.
 
-        The producer state and the files follow. OSError, then the log is offline.
+        Updates the producer state and the files. OSError, then the log is offline.
         """
         return truncate(self, offset)
 
@@ -487,8 +487,8 @@ cdef class PartitionLog(LogFiles):
         rebuild_producers(self, usable_snapshots(self.storage, self.log_end_offset), wall_clock_ms(), truncating)
 
     def delete_records(self, int64_t offset):
-        """Moves the log start up to `offset` (-1: the high watermark) and returns it. Segments below go with the next
-        retention run.
+        """Moves the log start up to `offset` (-1: the high watermark) and returns it. The next retention run removes
+        the segments below.
 
         OffsetOutOfRangeError above the high watermark or for another negative number.
         """
@@ -514,17 +514,16 @@ cdef class PartitionLog(LogFiles):
         return delete_closed_segments(self, offset)
 
     def flush(self):
-        """Syncs everything up to the log end and moves the recovery point there; returns it. OSError, then the log is
-        offline.
+        """Syncs the log up to its end and moves the recovery point there; returns it. OSError, then the log is offline.
 
-        Recovery reads nothing below the recovery point after a crash. So data derived from there, leader epochs first
-        of all, is on disk before.
+        After a crash, recovery reads nothing below the recovery point. So flush first writes data derived from there,
+        leader epochs first of all, to disk.
         """
         sync_files(self)
         return self.recovery_point
 
     def flush_due(self):
-        """Syncs the messages that flush.messages made due, and wakes the appends that wait for it: the answer to
+        """Syncs the messages that flush.messages made due, and wakes the appends that wait for the sync. Answers
         FLUSH_WANTED. OSError, then the log is offline. The recovery point stays."""
         cdef int failure
         with nogil:
@@ -533,8 +532,8 @@ cdef class PartitionLog(LogFiles):
             raise OSError(failure, strerror(failure).decode(), self.storage.directory)
 
     def seal_segments(self):
-        """Cuts the indexes of closed segments to size and writes the snapshots of their ends: the answer to
-        SEGMENT_ROLLED. OSError."""
+        """Cuts the indexes of closed segments to size and writes the snapshots of their ends. Answers SEGMENT_ROLLED.
+        OSError."""
         seal_files(self)
 
     def aborted_transactions(self, int64_t start=0, int64_t end=0x7FFFFFFFFFFFFFFF):
@@ -551,7 +550,7 @@ cdef class PartitionLog(LogFiles):
         """producer.id.expiration.ms: the life of an idle producer's state."""
         cdef int64_t expiration_ms
         with nogil:
-            # A truncation puts another state in the place of this one.
+            # A truncation replaces this state.
             pthread_mutex_lock(&self.state.mutex)
             expiration_ms = private_of(self.state).history.producers.expiration_ms
             pthread_mutex_unlock(&self.state.mutex)

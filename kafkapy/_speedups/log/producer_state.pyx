@@ -54,7 +54,7 @@ cdef int64_t last_guard = 0
 
 
 cdef int32_t sequence_minus(int32_t sequence, int32_t n) noexcept nogil:
-    """Sequence numbers run from 0 to 2^31-1 and begin again at 0."""
+    """Subtracts sequence numbers, which run from 0 to 2^31-1 and start again at 0."""
     return sequence - n if sequence >= n else <int32_t>(INT32_MAX - (n - sequence) + 1)
 
 
@@ -81,7 +81,8 @@ cdef void producer_state_free(ProducerStateManager* state) noexcept nogil:
 
 cdef bint control_marker_parse(const uint8_t* data, int64_t size, const BatchHeader* header,
                                ControlMarker* out) noexcept nogil:
-    """Key: int16 version, int16 type (0 abort, 1 commit). Value: int16 version, int32 coordinator epoch."""
+    """Parses a marker. Key: int16 version, int16 type (0 abort, 1 commit). Value: int16 version, int32 coordinator
+    epoch."""
     cdef Cursor c
     cdef const uint8_t* key
     cdef const uint8_t* value
@@ -122,7 +123,7 @@ cdef SequenceVerdict refuse(SequenceCheck* out, int16_t error, const char* messa
 
 cdef SequenceVerdict check_sequence(const ProducerEntry* entry, const BatchHeader* header,
                                     SequenceCheck* out) noexcept nogil:
-    """A producer that is not known (any longer) may begin with any sequence number, as in Kafka since KIP-360."""
+    """Checks a sequence number. An unknown producer may begin with any number, as in Kafka since KIP-360."""
     cdef int32_t last
     if header.producer_epoch != entry.epoch:
         if header.base_sequence != 0 and entry.epoch != -1:
@@ -137,7 +138,8 @@ cdef SequenceVerdict check_sequence(const ProducerEntry* entry, const BatchHeade
 
 
 cdef bint overtakes(ProducerStateManager* state, const BatchHeader* header) noexcept nogil:
-    """An earlier batch of the producer could not be verified and will come again: this one must not stand before it."""
+    """Whether an unverified earlier batch of the producer will come again: this batch must not be appended before
+    it."""
     cdef unordered_map[int64_t, Verification, SeededHash].iterator found
     if state.verifications.empty():
         return False
@@ -230,11 +232,11 @@ cdef bint producer_is_verified(ProducerStateManager* state, const BatchHeader* h
 
 
 cdef void end_verification(ProducerStateManager* state, const BatchHeader* header) noexcept nogil:
-    """Ends a verification after a transactional batch or a marker: an earlier answer of the coordinator no longer
-    holds.
+    """Ends a verification after a transactional batch or a marker, which makes an earlier answer of the coordinator
+    void.
 
-    Except when each transaction has a new epoch and the marker has the waiting batch's epoch: it then ends the
-    transaction before."""
+    One exception: each transaction has a new epoch, and the marker has the waiting batch's epoch. The marker then ends
+    the transaction before."""
     cdef unordered_map[int64_t, Verification, SeededHash].iterator found = state.verifications.find(header.producer_id)
     cdef Verification* known
     if found == state.verifications.end():
@@ -280,7 +282,7 @@ cdef void producer_apply(ProducerStateManager* state, const BatchHeader* header,
     if header.attributes & CONTROL_FLAG:
         entry.coordinator_epoch = marker.coordinator_epoch
         if entry.transaction_start < 0:
-            return      # nothing was written by this transaction here
+            return      # this transaction wrote nothing here
         completed.completed = True
         completed.aborted = marker.type == CONTROL_ABORT
         completed.producer_id = header.producer_id

@@ -50,14 +50,14 @@ cdef enum:
 
 
 cdef object append_bytes(LogState* log, bytes batches, const AppendOptions* options, int origin):
-    # Offsets are patched in place, so the bytes are copied first.
+    # The append patches offsets in place, so it works on a copy.
     cdef object copy = PyBytes_FromStringAndSize(PyBytes_AS_STRING(batches), len(batches))
     cdef uint8_t* data
     cdef int64_t size = len(batches)
     cdef AppendResult result
     cdef AppendStatus status
     if size <= 1:
-        copy = bytearray(batches)       # short bytes objects are shared by the interpreter
+        copy = bytearray(batches)       # the interpreter shares short bytes objects
         data = <uint8_t*>(<char*>copy)
     else:
         data = <uint8_t*>PyBytes_AS_STRING(copy)
@@ -65,7 +65,7 @@ cdef object append_bytes(LogState* log, bytes batches, const AppendOptions* opti
         status = append_batches(log, data, size, options, NULL, origin, &result)
     if status == LOG_PARK_SEGMENT:
         return None
-    if status == LOG_PARK_VALIDATE:     # LOG_PARK_VERIFY is for the data plane's produces only
+    if status == LOG_PARK_VALIDATE:     # only the data plane's produces get LOG_PARK_VERIFY
         raise error_for(ERROR_UNSUPPORTED_COMPRESSION_TYPE, "the records have to be validated or converted first")
     if status == LOG_REFUSED:
         problems = [(result.record_errors[i].batch_index, result.record_errors[i].problem)
@@ -106,8 +106,8 @@ cdef tuple read_bytes(LogState* log, int64_t offset, int32_t max_bytes, bint min
 
 
 cdef int64_t learn_newest_record(LogState* log, SegmentState* s) noexcept nogil:
-    """The highest timestamp of the segment's records, -1 without any. Read from the headers once; appends keep it from
-    then on."""
+    """Returns the highest timestamp of the segment's records, -1 without any. Reads the headers once; appends keep the
+    value from then on."""
     cdef BatchScan scan
     cdef ScanStatus status
     cdef int64_t newest, size, truncations, walked = 0, known_truncations = -1, found = -1
@@ -136,7 +136,7 @@ cdef int64_t learn_newest_record(LogState* log, SegmentState* s) noexcept nogil:
                 found = scan.header.max_timestamp
             status = scan_next(&scan)
         if status != SCAN_END:
-            return s.max_timestamp      # an upper bound is as good as nothing known
+            return s.max_timestamp      # an upper bound is no better than no value
         walked = size
     return found
 
@@ -148,7 +148,7 @@ cdef int64_t newest_record_timestamp(LogState* log) noexcept nogil:
     cdef size_t i
     hold_segments(log, &held)
     for i in range(held.size(), 0, -1):
-        candidate = held[i - 1].max_timestamp       # of markers, too
+        candidate = held[i - 1].max_timestamp       # includes markers
         if candidate > newest:
             if (atomic_load(&held[i - 1].newest_record) != NEWEST_NOT_KNOWN
                     or segment_find_timestamp(held[i - 1], candidate, 0, held[i - 1].size, &at) != SCAN_FOUND):
@@ -182,7 +182,7 @@ cdef object find_timestamp_bytes(LogState* log, int64_t timestamp, int64_t end_o
                 if newest != NEWEST_NOT_KNOWN and newest < timestamp:
                     continue            # only markers are as young
                 if segment_find_timestamp(held[i], timestamp, start, held[i].size, &at) != SCAN_FOUND:
-                    learn_newest_record(log, held[i])       # the next look-up need not walk
+                    learn_newest_record(log, held[i])       # the next look-up needs no walk
                 elif at.base_offset < limit:
                     found = held[i]
                     segment_ref(found)

@@ -51,7 +51,7 @@ from kafkapy._speedups.log.state cimport (
 from kafkapy._speedups.records.file_records cimport SCAN_END, SCAN_ERROR, SCAN_FOUND, BatchPosition, ScanStatus
 
 cdef enum:
-    MOST_HANGING = 4            # threads that hang in reads of one log, before others go without
+    MOST_HANGING = 4            # threads that may hang in reads of one log; further reads then return nothing
 
 
 cdef int64_t lowest_of_block_locked(LogState* log, size_t block) noexcept nogil:
@@ -84,9 +84,9 @@ cdef bint add_aborted(ReadResult* result, const CompletedTransaction* entry, int
 
 
 cdef bint collect_aborted_locked(LogState* log, int64_t start, int64_t upper, ReadResult* result) noexcept nogil:
-    """Aborted transactions that overlap [start, upper); False without memory. They are in the order of their markers:
-    those whose marker is above `upper` and which began below it may stand far behind, among many that began above, and
-    whole blocks of those are passed over."""
+    """Collects aborted transactions that overlap [start, upper); False without memory. The list has the order of their
+    markers: a transaction with its marker above `upper` that began below it may stand far behind, among many that
+    began above. The search passes over whole blocks of the latter."""
     cdef vector[CompletedTransaction]* aborted = &private_of(log).history.aborted
     cdef size_t n = aborted.size()
     cdef size_t low = 0, high = n, middle
@@ -108,14 +108,15 @@ cdef bint collect_aborted_locked(LogState* log, int64_t start, int64_t upper, Re
                 return False
             low += 1
         if entry.last_stable_offset >= upper:
-            break       # everything aborted later began above
+            break       # every later entry began above
     return True
 
 
 cdef bint add_aborted_transactions(LogState* log, int64_t offset, SegmentState* segment, int64_t bytes_end,
                                    int64_t upper, int64_t layout, ReadResult* result) noexcept nogil:
-    """Those of the bytes up to `bytes_end` in the segment, which end below the offset `upper` at the latest. False when
-    the log has changed since they were found: what was aborted in them may be forgotten."""
+    """Adds the aborted transactions of the bytes up to `bytes_end` in the segment, which end below the offset `upper`
+    at the latest. False when the log has changed since the bytes were found: it may have forgotten their aborted
+    transactions."""
     cdef int64_t bound = segment_offset_bound(segment, bytes_end)
     cdef bint same
     if 0 <= bound < upper:
@@ -130,8 +131,8 @@ cdef bint add_aborted_transactions(LogState* log, int64_t offset, SegmentState* 
 
 cdef ScanStatus find_limit(LogState* log, SegmentState* segment, int which, int64_t offset, int64_t layout,
                            int64_t* end) noexcept nogil:
-    """Where the first batch stands that reaches to the offset, by index; it is remembered. `end`: where the segment
-    ended, and what is found."""
+    """Finds the position of the first batch that reaches the offset, by index, and remembers it. `end`: takes the end
+    of the segment, and gets the position."""
     cdef BatchPosition found
     cdef ScanStatus status = segment_find(segment, offset, end[0], &found)
     if status == SCAN_FOUND:
@@ -158,7 +159,7 @@ cdef void read_batches(LogState* log, int64_t offset, int32_t max_bytes, bint mi
 cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_one_batch, FetchIsolation isolation,
                     int32_t current_leader_epoch, int32_t last_fetched_epoch, bint leader_only,
                     ReadResult* result) noexcept nogil:
-    """False when the log was truncated, cleaned or moved meanwhile, so that what was found does not fit together."""
+    """False when a truncation, a cleaning or a move meanwhile makes the positions inconsistent."""
     cdef int64_t limit_offset, index, end, layout, upper, start = -1, first_size = 0, sought = offset
     cdef bint end_known, last_one, has_aborted
     cdef int which = isolation == READ_COMMITTED
@@ -206,9 +207,9 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
         limit_offset = log.log_end_offset
     index = floor_segment(log, offset)
     if index < 0:
-        index = 0           # the start offset was moved below the first segment that is left
+        index = 0           # the start offset was moved below the first remaining segment
     while True:
-        # One turn per segment; a second one only when the offset lies in a hole that compaction left at a segment's
+        # One turn per segment; a second turn only when the offset lies in a hole that compaction left at a segment's
         # end.
         if sought >= limit_offset or index >= <int64_t>log.segments.size() or (max_bytes <= 0 and not min_one_batch):
             pthread_mutex_unlock(&log.mutex)
@@ -237,7 +238,7 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
         thread = NULL
         if segment.fd < 0 or start < 0 or not end_known:
             if atomic_load(&private_of(log).slow) >= MOST_HANGING and network_thread() != NULL:
-                # Enough threads hang in it. There is nothing to be had for now, and the client asks again.
+                # Enough threads hang in reads of this log. The reply has no data, and the client asks again.
                 segment_unref(segment)
                 return True
             thread = blocking_begin(&private_of(log).slow)
@@ -275,8 +276,8 @@ cdef bint read_once(LogState* log, int64_t offset, int32_t max_bytes, bint min_o
         if status != SCAN_FOUND and status != SCAN_END:
             result.error = ERROR_KAFKA_STORAGE_ERROR
             result.shortage = status == SCAN_ERROR and is_shortage(error)
-            # The disk is at fault, as for a failed append; too many open files, or a file that a delete took away, are
-            # not.
+            # The disk is at fault, as for a failed append; a shortage of descriptors, or a file that a delete removed,
+            # is no fault of the disk.
             if status == SCAN_ERROR and error == EIO:
                 take_offline(log, error)
         return True

@@ -27,7 +27,7 @@ from kafkapy._speedups.records.record_batch cimport (
 
 cdef bint retains(const RecordView* record, int64_t offset, const BatchHeader* header,
                   const FilterRules* rules) noexcept nogil:
-    """A record with a key below the map's end: the newest of its key, and no tombstone whose time has come."""
+    """Whether a record with a key below the map's end is the newest of its key, and no expired tombstone."""
     if offset < offset_map_get(rules.map, record.key, record.key_size):
         return False
     return (record.value_size >= 0 or not header.attributes & DELETE_HORIZON_FLAG
@@ -90,7 +90,7 @@ cdef void filter_write(ByteBuffer* out, const uint8_t* payload, int64_t size, co
                        const vector[uint8_t]* keep, const FilterVerdict* verdict) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
-    cdef const uint8_t* run = payload       # of records kept, not copied yet
+    cdef const uint8_t* run = payload       # of kept records, not copied yet
     cdef const uint8_t* start
     cdef int64_t shift = header.base_timestamp - verdict.base_timestamp
     cdef int32_t i

@@ -37,7 +37,7 @@ from kafkapy._speedups.records.file_records cimport (
 from kafkapy._speedups.records.record_batch cimport BATCH_OK, CONTROL_FLAG, MAGIC_V2, BatchHeader, batch_check_crc
 
 cdef enum:
-    READ_AHEAD = 1 << 20            # bytes per read while every byte is checked
+    READ_AHEAD = 1 << 20            # bytes per read of a full check
     FLUSH_INDEX_EVERY = 4096        # entries kept in memory at most
 
 
@@ -64,8 +64,8 @@ cdef void apply_batch(LogHistory* history, const BatchHeader* header, const Cont
 
 
 cdef void forget_epochs_above(vector[EpochEntry]* epochs, int32_t epoch, int64_t offset) noexcept nogil:
-    """A batch of that epoch stands at the offset, so no newer epoch began there or below: what says so is of batches
-    that were truncated, or never came to the disk."""
+    """Drops newer epochs that claim to begin at or below this offset: a batch of an older epoch stands there. Such
+    entries belong to truncated batches, or to batches that never reached the disk."""
     cdef size_t i = epochs.size()
     if epoch < 0 or epochs.empty():
         return
@@ -110,7 +110,7 @@ cdef int segment_recover(SegmentState* s, LogHistory* history, int32_t index_int
             break
         last = scan.header.base_offset + scan.header.last_offset_delta
         if scan.header.base_offset < next_offset[0] or last - s.base_offset > 0x7FFFFFFF:
-            break           # offsets go up: what does not is not ours
+            break           # offsets ascend: bytes that break the order are not this log's
         if scan.at < buffer_start or scan.at + scan.header.size > buffer_start + buffer_size:
             wanted = scan.header.size if scan.header.size > READ_AHEAD else READ_AHEAD
             if wanted > limit - scan.at:

@@ -106,7 +106,7 @@ cdef void segment_name(SegmentState* s, int64_t base_offset, const string& stem)
         s.records.path = s.path
         s.offset_index.file.path = stem + <const char*>b".index"
         s.time_index.file.path = stem + <const char*>b".timeindex"
-        # Nothing is known of index files that an earlier segment of that name may have left.
+        # Index files of an earlier segment of that name are unchecked.
         s.offset_index.file.touched = True
         s.time_index.file.touched = True
 
@@ -121,14 +121,14 @@ cdef int segment_open_file_to_read(SegmentState* s) noexcept nogil:
 cdef int segment_open_file(SegmentState* s) noexcept nogil:
     cdef int64_t fd = file_records_open(s.records)
     if fd >= 0:
-        # The same value from every thread: file_records_open settles which descriptor it is.
+        # Every thread stores the same value: file_records_open settles which descriptor it is.
         s.fd = <int>fd
     return <int>fd
 
 
 cdef bint is_one_batch(const uint8_t* data, int64_t size) noexcept nogil:
-    """Replicas append what a fetch brought, many batches at once: their index entry is the first one's position and the
-    last one's offset."""
+    """Whether the bytes are one batch. Replicas append a whole fetch, many batches at once: its index entry has the
+    first batch's position and the last batch's offset."""
     return size >= LOG_OVERHEAD and load_int32(data + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD == size
 
 
@@ -182,7 +182,7 @@ cdef void segment_after_append(SegmentState* s) noexcept nogil:
 
 
 cdef bint begins_at_or_below(SegmentState* s, int64_t position, int64_t limit, int64_t offset) noexcept nogil:
-    """Whether a walk from there may have met the offset: at `position` stands a batch that does not begin above it."""
+    """Whether a walk from `position` may find the offset: the batch there does not begin above it."""
     cdef BatchScan scan
     scan_start(&scan, s.fd, position, limit)
     return scan_next(&scan) == SCAN_FOUND and scan.header.base_offset <= offset
@@ -196,8 +196,8 @@ cdef ScanStatus segment_find(SegmentState* s, int64_t offset, int64_t limit, Bat
     if offset > s.base_offset:
         position = offset_index_bounds(s.offset_index, offset, &following, &second)
         if following - position > SCAN_CHUNK and following < limit:
-            # An entry holds the last offset of its batch: who reads on after a batch as large as the index interval is
-            # led to that batch, and finds the next one where the entry behind leads.
+            # An entry holds the last offset of its batch: a reader that goes on after a batch as large as the index
+            # interval starts at that batch, and finds the next one through the entry behind.
             if batch_at(s.fd, following, limit, out) == SCAN_FOUND and out.base_offset <= offset <= out.last_offset:
                 return SCAN_FOUND
     status = scan_for_offset(s.fd, position, limit, offset, out)
@@ -214,7 +214,7 @@ cdef bint segment_find_dense(SegmentState* s, int64_t offset, int64_t limit, int
     cdef int64_t before, second
     if dense_from >= limit or offset <= s.base_offset:
         return False
-    # An entry holds the last offset of its batch. The batch sought is the first whose last offset is not below
+    # An entry holds the last offset of its batch. The search needs the first batch whose last offset is not below
     # `offset`: with an entry for every batch it is the one behind the last entry below.
     before = offset_index_bounds(s.offset_index, offset - 1, position, &second)
     if before < dense_from or position[0] <= before or position[0] >= limit:
@@ -228,8 +228,8 @@ cdef ScanStatus segment_find_timestamp(SegmentState* s, int64_t timestamp, int64
     cdef ScanStatus status
     if segment_open(s) < 0:
         return SCAN_ERROR
-    # The entry's timestamp is the highest up to its offset. The record sought may lie in the very batch of that entry,
-    # so look from its position.
+    # The entry's timestamp is the highest up to its offset. The record may lie in the batch of that entry, so the
+    # search begins at its position.
     offset = time_index_lookup(s.time_index, timestamp - 1)
     if start_offset > offset:
         offset = start_offset
@@ -242,7 +242,8 @@ cdef ScanStatus segment_find_timestamp(SegmentState* s, int64_t timestamp, int64
 
 cdef int segment_should_roll(SegmentState* s, int64_t size, int64_t last_offset, int64_t max_timestamp, int64_t now_ms,
                              int64_t segment_bytes, int64_t segment_ms) noexcept nogil:
-    """1 bytes, 2 time, 3 index full, 4 relative offset overflow. Only a segment that holds something is rolled."""
+    """The reason for a roll: 1 bytes, 2 time, 3 index full, 4 relative offset overflow. An empty segment does not
+    roll."""
     cdef int64_t waited
     if s.size == 0:
         return 4 if last_offset - s.base_offset > INT32_MAX else 0
@@ -270,7 +271,7 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
     failure = file_truncate(s.fd, position)
     if failure:
         return failure
-    if s.size != position:          # as it is not where begin_truncation has said so already, under the log's mutex
+    if s.size != position:          # begin_truncation may have set it already, under the log's mutex
         s.size = position
     s.bytes_since_index = 0
     s.index_full = False
@@ -283,7 +284,7 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
     s.first_batch_timestamp = -1
     atomic_store(&s.max_timestamp, -1)
     s.offset_of_max_timestamp = -1
-    # A stop writes no index of an empty segment, so the files must not keep entries of what was here.
+    # A stop writes no index of an empty segment, so the files must not keep old entries.
     failure = index_trim(&s.offset_index.file, False)
     if failure == 0:
         failure = index_trim(&s.time_index.file, False)
@@ -291,7 +292,7 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
 
 
 cdef void segment_read_max_timestamp(SegmentState* s) noexcept nogil:
-    """The last time index entry, or a higher timestamp in a batch behind it."""
+    """Reads the last time index entry, or a higher timestamp in a batch behind it."""
     cdef BatchScan scan
     cdef int64_t timestamp = -1
     if not time_index_last(s.time_index, &timestamp, &s.offset_of_max_timestamp):
@@ -310,7 +311,7 @@ cdef void segment_read_max_timestamp(SegmentState* s) noexcept nogil:
 cdef int segment_trim(SegmentState* s) noexcept nogil:
     cdef int failure
     if s.size == 0:
-        return 0            # no files are made for what is empty
+        return 0            # an empty index has no file
     if s.max_timestamp >= 0:
         time_index_append(s.time_index, s.max_timestamp, s.offset_of_max_timestamp, True)
     failure = index_trim(&s.offset_index.file, False)
@@ -339,7 +340,7 @@ cdef int segment_seal(SegmentState* s, bint sync) noexcept nogil:
 
 
 cdef void segment_detach(SegmentState* s, int64_t own) noexcept nogil:
-    # A reader took its reference under the log's mutex, before the segment was taken out; it may not have opened the
+    # A reader took its reference under the log's mutex, before the segment left the log; it may not have opened the
     # file yet.
     if atomic_load(&s.references) > own and not s.path.empty():
         segment_open(s)

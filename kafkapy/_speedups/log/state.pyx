@@ -199,7 +199,7 @@ cdef Turn await_turn_locked(LogState* log, bint patient) noexcept nogil:
     cdef bint in_time = True
     if not own.writing:
         if own.settlers:
-            # They were here before, and are on their way to the mutex.
+            # These threads came earlier, and are on their way to the mutex.
             pthread_mutex_unlock(&log.mutex)
             usleep(SHORTEST_PAUSE_US)
             pthread_mutex_lock(&log.mutex)
@@ -248,7 +248,7 @@ cdef int64_t floor_before(LogState* log, int64_t offset, int64_t high) noexcept 
 
 
 cdef string segment_stem(const string& directory, int64_t base_offset) noexcept nogil:
-    """The files' path without suffix: 20 digits of the base offset, in the partition's directory."""
+    """Returns the files' path without suffix: 20 digits of the base offset, in the partition's directory."""
     cdef char digits[24]
     cdef string stem
     if not directory.empty():
@@ -288,8 +288,8 @@ cdef void advance_high_watermark_locked(LogState* log) noexcept nogil:
             if deref(at).second.in_sync and deref(at).second.log_end_offset < smallest:
                 smallest = deref(at).second.log_end_offset
             inc(at)
-    # Kafka syncs in the append, before the high watermark moves. Here a worker syncs, and what it has to is not visible
-    # until then.
+    # Kafka syncs in the append, before the high watermark moves. Here a worker syncs, and unsynced records stay
+    # invisible until then.
     if private_of(log).flush_due > private_of(log).flushed and smallest > private_of(log).flushed:
         smallest = private_of(log).flushed
     if smallest > log.high_watermark:
@@ -353,7 +353,7 @@ cdef void remember_batch_locked(LogState* log, int64_t base_offset, int64_t last
 
 
 cdef bint recall_batch_locked(LogState* log, int64_t offset, int64_t segment_base, RecentBatch* out) noexcept nogil:
-    """Binary search in the ring: its entries ascend from the oldest, at recent_next when the ring is full."""
+    """Searches the ring by bisection: its entries ascend from the oldest, which is at recent_next in a full ring."""
     cdef LogPrivate* own = private_of(log)
     cdef size_t n = own.recent.size()
     cdef size_t start = own.recent_next if n == RECENT_BATCHES else 0
@@ -377,7 +377,7 @@ cdef bint recall_batch_locked(LogState* log, int64_t offset, int64_t segment_bas
 
 
 cdef void forget_batches_locked(LogState* log, int64_t offset) noexcept nogil:
-    # Truncation is rare: forgetting all is simplest and right.
+    # Truncation is rare: to forget all entries is simplest and right.
     private_of(log).recent.clear()
     private_of(log).recent_next = 0
     private_of(log).limits[0].offset = -1
@@ -394,7 +394,7 @@ cdef void forget_aborted_summary_locked(LogState* log) noexcept nogil:
 
 cdef bint limit_position_locked(LogState* log, int which, int64_t offset, int64_t segment_base,
                                 int64_t* position) noexcept nogil:
-    """The place asked for last, one of the batches appended lately, or the first batch of the open transaction that
+    """Finds the position of the last request, of a recent batch, or of the first batch of the open transaction that
     holds readers back."""
     cdef LimitPlace* known = &private_of(log).limits[which]
     cdef const Transaction* unstable
@@ -427,7 +427,7 @@ cdef void set_offline_locked(LogState* log, int failure, const char* what) noexc
 
 
 cdef bint post_locked(LogState* log, LogWorkersState* workers, log_work work) noexcept nogil:
-    """The work takes over a reference to the log."""
+    """Gives work to the threads; it takes over a reference to the log."""
     log_ref(log)
     if log_workers_post(workers, work, log):
         return True
@@ -455,7 +455,7 @@ cdef void want_flush_locked(LogState* log) noexcept nogil:
 
 
 cdef int64_t roll_jitter(LogState* log) noexcept nogil:
-    """Less than segment.ms, or every append would roll (LogConfig.randomSegmentJitter)."""
+    """Returns less than segment.ms, or every append would roll (LogConfig.randomSegmentJitter)."""
     cdef uint64_t x = private_of(log).random
     cdef int64_t bound = log.config.segment_jitter_ms
     if bound > log.config.segment_ms:
@@ -470,7 +470,7 @@ cdef int64_t roll_jitter(LogState* log) noexcept nogil:
 
 
 cdef void keep_snapshot_locked(LogState* log, int64_t offset) noexcept nogil:
-    """The producer state at a roll; PartitionLog.write_rolled_snapshots puts it on disk later."""
+    """Keeps the producer state of a roll; PartitionLog.write_rolled_snapshots writes it to disk later."""
     cdef ByteBuffer buffer
     cdef ProducerSnapshot snapshot
     if private_of(log).directory.empty() or private_of(log).history.producers.snapshot_offset >= offset:
@@ -497,7 +497,8 @@ cdef int switch_segment_locked(LogState* log, int64_t base_offset, int64_t now_m
     stem = segment_stem(private_of(log).directory, base_offset)
     old_path = next.path
     pthread_mutex_unlock(&log.mutex)
-    # Appends park and truncation waits while `rolling` is set; readers go on, they do not know the new segment yet.
+    # While `rolling` is set, appends park and truncation waits; readers go on, because they do not know the new segment
+    # yet.
     if not stem.empty():
         new_path = stem
         new_path.append(<const char*>".log")
@@ -540,7 +541,7 @@ cdef void end_offset_for_epoch_locked(LogState* log, int32_t epoch, int32_t* fou
     if epoch > epochs.back().epoch:
         return
     if epoch < epochs.front().epoch:
-        # Below all that is known: the requested epoch ended where the first known one starts.
+        # The requested epoch is older than all known epochs: it ended where the first known epoch starts.
         found_epoch[0] = epoch
         end_offset[0] = epochs.front().start_offset
         return

@@ -32,7 +32,7 @@ cdef void let_close(LogState* log, SegmentState* segment) noexcept nogil:
     at = floor_segment(log, segment.base_offset)
     if (at >= 0 and log.segments[<size_t>at] == segment and atomic_load(&segment.references) == 2 and segment.fd >= 0
             and not segment.path.empty()):
-        # While files are renamed, the path may be that of another one.
+        # During the renames, the path may belong to another segment.
         if not (private_of(log).rolling or private_of(log).loading or log.deleted):
             fd = file_records_take(segment.records)
             segment.fd = -1
@@ -43,8 +43,8 @@ cdef void let_close(LogState* log, SegmentState* segment) noexcept nogil:
 
 
 cdef int64_t place_of(LogState* log, const vector[SegmentState*]* segments) noexcept nogil:
-    """Mutex held: number of the first of these in the log, -1 when they do not all stand there in a row, below the
-    active one."""
+    """Returns the number of the first of these segments in the log, -1 when they do not all stand there in a row, below
+    the active one. Mutex held."""
     cdef size_t first = 0, i
     while first < log.segments.size() and log.segments[first] != segments[0][0]:
         first += 1
@@ -74,7 +74,7 @@ cdef bint swap_begin(LogState* log, const vector[SegmentState*]* replaced, Segme
     segment_ref(fresh)
     log.segments[<size_t>first] = fresh
     log.segments.erase(log.segments.begin() + first + 1, log.segments.begin() + first + <int64_t>replaced.size())
-    # Positions in the old files are remembered there.
+    # Remembered positions refer to the old files.
     forget_batches_locked(log, low)
     known = &private_of(log).history.aborted
     for i in range(known.size()):

@@ -27,7 +27,7 @@ cdef enum:
 
 
 cdef int append_aborted(const string& directory, const AbortedWrite* aborted) noexcept nogil:
-    """Opens the file for each entry, because aborted transactions are rare. 0 or an errno."""
+    """Appends an entry. Opens the file for each entry, because aborted transactions are rare. 0 or an errno."""
     cdef uint8_t raw[34]
     cdef string path = segment_stem(directory, aborted.segment_base)
     cdef int fd, failure = 0
@@ -53,7 +53,7 @@ cdef int write_aborted_transactions(LogState* log) noexcept nogil:
     cdef vector[Waiter] woken
     cdef size_t i
     cdef int failure = 0
-    # Whoever comes second waits for the first, so that entries stand in the file in the order of their markers.
+    # A second thread waits for the first, so that entries stand in the file in the order of their markers.
     pthread_mutex_lock(&private_of(log).aborted_file)
     pthread_mutex_lock(&log.mutex)
     if not log.deleted:

@@ -27,7 +27,7 @@ cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)
 
 cdef enum:
-    PATIENCE_US = 1000          # with the threads that work, before the one that stands by takes over
+    PATIENCE_US = 1000          # with busy threads, before the stand-by thread takes over
 
 
 cdef void wake_one_locked(LogWorkersState* workers) noexcept nogil:
@@ -40,11 +40,11 @@ cdef void wake_one_locked(LogWorkersState* workers) noexcept nogil:
 
 
 cdef void* work(void* argument) noexcept nogil:
-    """The body of a thread: work in its order until the workers are stopped and nothing is left."""
+    """The body of a thread: works in order until the workers stop and the queue is empty."""
     cdef LogWorkersState* workers = <LogWorkersState*>argument
     cdef LogWork next
     cdef uint64_t ended
-    cdef bint awake = False     # it has just done something, and goes on with the next
+    cdef bint awake = False     # it has just finished, and goes on with the next work
     block_all_signals()
     name_thread(workers.name.c_str())
     pthread_mutex_lock(&workers.mutex)
@@ -95,7 +95,7 @@ cdef bint log_workers_post_all(LogWorkersState* workers, log_work run, void** su
         for i in range(count):
             next.subject = subjects[i]
             workers.queue.push_back(next)
-        # Behind other work somebody has been woken for that already.
+        # Work that stands behind other work has woken a thread already.
         if not behind and (workers.busy == 0 or not workers.standby):
             wake = workers.idle > 0
             if not wake:
@@ -108,7 +108,7 @@ cdef bint log_workers_post_all(LogWorkersState* workers, log_work run, void** su
         log_workers_ref(workers)
     pthread_mutex_unlock(&workers.mutex)
     if wake:
-        # Out of the mutex, which the thread wants first. Another thread may have done the work by now, and let go of
+        # Outside the mutex, which the thread takes first. Another thread may have done the work by now, and released
         # the workers.
         pthread_cond_signal(&workers.wanted)
         log_workers_unref(workers)
@@ -130,7 +130,7 @@ cdef void stop_workers(LogWorkersState* workers) noexcept nogil:
 cdef class LogWorkers:
     """Up to `limit` threads for one kind of work in one log directory, shown as `name` (at most 15 characters).
 
-    Made and stopped by the LogManager. `stop` finishes the work that waits; after it nothing is taken.
+    The LogManager makes and stops them. `stop` finishes the queued work; after it the threads take no work.
     """
 
     def __cinit__(self, str name, int limit):
@@ -156,7 +156,7 @@ cdef class LogWorkers:
 
     @property
     def threads(self):
-        """How many threads run, idle ones too."""
+        """The number of running threads, idle ones included."""
         cdef size_t count
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
@@ -165,6 +165,6 @@ cdef class LogWorkers:
         return count
 
     def stop(self):
-        """Finishes the work that waits and ends the threads. Blocking. Later calls do nothing."""
+        """Finishes the queued work and ends the threads. Blocking. Later calls do nothing."""
         with nogil:
             stop_workers(self.state)

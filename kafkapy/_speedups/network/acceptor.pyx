@@ -98,14 +98,14 @@ cdef enum:
 
 
 cdef void pause(AcceptorState* a, int timeout_ms) noexcept nogil:
-    """Waits for the eventfd only (a stop, a free slot) or the time."""
+    """Waits for the eventfd only (a stop, a free slot) or the timeout."""
     cdef uint64_t value
     if wait_for(-1, a.event_fd, timeout_ms):
         eventfd_read(a.event_fd, &value)
 
 
 cdef bint is_due(int64_t* said_ns) noexcept nogil:
-    """Whether a line may be logged again; then it counts as logged."""
+    """Whether a line may be logged again; if so, it counts as logged."""
     cdef int64_t now_ns = monotonic_ns()
     if said_ns[0] and now_ns - said_ns[0] < <int64_t>SAY_EVERY_S * 1_000_000_000:
         return False
@@ -114,7 +114,7 @@ cdef bint is_due(int64_t* said_ns) noexcept nogil:
 
 
 cdef bint wait_for_slot(AcceptorState* a) noexcept nogil:
-    """True when a connection may be accepted, False when the acceptor is to stop."""
+    """True when the acceptor may accept a connection, False when it must stop."""
     cdef char line[256]
     cdef int64_t wait
     while not atomic_load(&a.stop):
@@ -143,7 +143,7 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
     cdef Mail mail
     port = socket_address(fd, 1, text, sizeof(text))
     if port < 0:
-        close(fd)       # it is gone already
+        close(fd)       # the connection is gone already
         return
     host.assign(<const char*>text)
     local_port = socket_address(fd, 0, text, sizeof(text))
@@ -170,7 +170,7 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
 
 
 cdef bint accept_one(AcceptorState* a) noexcept nogil:
-    """False when nothing more is to be accepted for now."""
+    """Accepts one connection. False when no further connection is to be accepted for now."""
     cdef char line[256]
     cdef const char* advice = b""
     cdef int error
@@ -211,7 +211,7 @@ cdef void accept_loop(AcceptorState* a) noexcept nogil:
 
 @cython.no_gc_clear
 cdef class Acceptor:
-    """Owns a listen socket (bound and listening, from Python) and its accept loop. Made by the SocketServer, which
+    """Owns a listen socket (bound and listening, from Python) and its accept loop. The SocketServer makes it, and
     starts a thread on `run`."""
 
     def __cinit__(self, ConnectionRegistry registry not None, listen_socket, list processors not None,
@@ -252,6 +252,6 @@ cdef class Acceptor:
             accept_loop(self.state)
 
     def stop(self):
-        """Ends `run`. The listen socket is the caller's to close after that."""
+        """Ends `run`. The caller closes the listen socket after that."""
         atomic_store(&self.state.stop, 1)
         eventfd_write(self.state.event_fd, 1)

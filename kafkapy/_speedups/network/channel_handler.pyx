@@ -118,8 +118,8 @@ cdef void channel_log_closing(ProcessorState* p, KafkaChannel* channel, int leve
 
 
 cdef void channel_forget_request(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    """The Processor lets go of the request: its outcome is final, or the connection is gone (then the last reference
-    cancels it)."""
+    """Releases the Processor's reference to the request: its outcome is final, or the connection is gone (then the last
+    reference cancels it)."""
     cdef PendingRequest* pending = channel.request
     if pending == NULL:
         return
@@ -140,7 +140,7 @@ cdef void channel_close(ProcessorState* p, KafkaChannel* channel, int reason) no
     selector_remove(&p.selector, channel)
     channel.closed = True
     if channel.away:
-        # Its descriptor must not become another connection's under the hands of who sends to it.
+        # Its descriptor must not become another connection's while a thread still sends to it.
         channel.close_reason = reason
         shutdown(channel.transport.fd, SHUT_RDWR)
         return
@@ -179,12 +179,12 @@ cdef void channels_free_closed(ProcessorState* p) noexcept nogil:
     p.closed.clear()
 
 
-# ---- what can be left behind -----------------------------------------------------------------------------------------
+# ---- threads that are left behind ----------------------------------------------------------------------------------
 
 cdef inline NetworkThread* may_be_left(ProcessorState* p, KafkaChannel* channel, int what,
                                        bint in_place) noexcept nogil:
-    """From here on the calling thread may lose the Processor, until it says that it may not (may_leave); it has to look
-    then whether it has. NULL: this one never does."""
+    """From here on the calling thread may lose the Processor, until it ends that permission (may_leave); it must then
+    check whether it has. NULL: this thread never does."""
     cdef NetworkThread* thread = network_thread()
     if thread == NULL or p.last_chance:
         return NULL
@@ -198,7 +198,7 @@ cdef inline NetworkThread* may_be_left(ProcessorState* p, KafkaChannel* channel,
 cdef bint channel_separate(ProcessorState* p) noexcept nogil:
     cdef KafkaChannel* channel = p.doing_for
     cdef PendingRequest* pending = channel.request
-    # Frames behind the one that is handled.
+    # Frames behind the current one.
     if p.reader.start != p.reader.end and reader_stash(&p.reader, channel) < 0:
         return False
     p.reader.start = p.reader.end = 0
@@ -221,7 +221,7 @@ cdef bint channel_separate(ProcessorState* p) noexcept nogil:
 
 cdef void finish_alone(ProcessorState* p, PendingRequest* pending, const Outcome* outcome,
                        NetworkThread* thread) noexcept nogil:
-    """The calling thread has lost the Processor and knows of nothing but the request. Does not return."""
+    """Ends a thread that has lost the Processor and knows only the request. Does not return."""
     pending.outcome = outcome[0]
     pending.parked = outcome.parked
     pending_return(pending)
@@ -257,7 +257,7 @@ cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) n
 
 
 cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    """The reply is out, or there is none: the next request may come."""
+    """Finishes a request after its reply, or without one: the next request may come."""
     atomic_store(&channel.info.in_flight, 0)
     if channel.close_after_send:
         channel_close(p, channel, CLOSED_BY_BROKER)
@@ -305,7 +305,7 @@ cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, in
         if status == -EPIPE or status == -ECONNRESET or status == -ETIMEDOUT:
             channel_close(p, channel, CLOSED_BY_PEER)
             return
-        # For one, a file that is shorter than the reply says.
+        # For example, a file is shorter than the reply says.
         snprintf(why, sizeof(why), b"its reply cannot be sent: %s", strerror(-status))
         channel_log_closing(p, channel, LEVEL_WARNING, why)
         channel_close(p, channel, CLOSED_BY_BROKER)
@@ -326,7 +326,7 @@ cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, in
 
 
 cdef RequestRecord* record_of(ProcessorState* p, PendingRequest* pending) noexcept nogil:
-    """For the request log, when it is on; requests that Python serves are logged by Python."""
+    """Returns the record for the request log, when the log is on; Python logs the requests that Python serves."""
     cdef int64_t level = atomic_load(&p.plane.request_log)
     if level == REQUEST_LOG_OFF or p.apis.apis[pending.frame.api_key].served == NULL:
         return NULL
@@ -385,7 +385,7 @@ cdef void hand_to_worker(ProcessorState* p, KafkaChannel* channel) noexcept nogi
 cdef void request_wake(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     cdef PendingRequest* pending = channel.request
     if pending.away:
-        # Perhaps of a waiter that this very work registers, so it is not stale.
+        # The event may come from a waiter that this very work registers, so it is not stale.
         pending.woken = True
     elif pending.parked != NULL and pending.ask == NULL:
         request_resume(p, channel, False)
@@ -423,8 +423,8 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
             hand_to_worker(p, channel)
             return
         p.in_flight[pending.frame.token] = channel
-        # At a stop, what waits is answered with what there is; a produce may still be acknowledged until the time is
-        # over.
+        # At a stop, a waiting request gets an answer with the data at hand; a produce may still be acknowledged until
+        # the time is over.
         if p.stopping and (pending.api.waits_for_records or p.last_chance):
             outcome.deadline_ns = p.now_ns + 1_000_000
         purgatory_add(&p.purgatory, &pending.wait, outcome.deadline_ns)
@@ -469,7 +469,7 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
 
 
 cdef bint own_the_frame(ProcessorState* p, PendingRequest* pending, WholeFrame* frame) noexcept nogil:
-    """A copy of a frame that lies where the next read or frame will overwrite it. False when memory is out."""
+    """Copies a frame whose bytes the next read or frame will overwrite. False when memory is out."""
     if <size_t>frame.size <= sizeof(pending.small):
         memcpy(pending.small, frame.data, frame.size)
         frame.data = pending.small
@@ -553,7 +553,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     pending.local_ns = p.now_ns - started
     atomic_count(&counters.local_ns, pending.local_ns)
     if in_place and (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER):
-        # Before carry_out: it may be with Python or a worker a moment later.
+        # Set before carry_out: Python or a worker may have the request a moment later.
         if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
             pending.parked = outcome.parked
             channel_close(p, channel, CLOSED_BY_BROKER)
@@ -564,7 +564,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
 
 
 cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    """Every whole frame that is at hand, until one stays in flight or the connection has had its turn."""
+    """Handles every whole frame at hand, until one stays in flight or the connection has had its turn."""
     cdef int left = FRAMES_A_TURN
     cdef WholeFrame frame
     cdef FrameStatus status
@@ -617,7 +617,7 @@ cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
         if channel.closed or channel.mute:
             return
         turn -= n
-        # A large frame is read on without asking epoll whether there is more, as long as reads come back full.
+        # A large frame is read on without a question to epoll, as long as reads come back full.
         if channel.frame == NULL or not p.reader.filled or turn <= 0:
             break
     if channel.transport.functions.pending(&channel.transport) > 0:
@@ -625,8 +625,9 @@ cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
 
 
 cdef void peer_shut_down(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    """The peer will send no more while its channel is muted. It may still read its reply (a half-closed socket), so
-    only a parked Fetch, which nobody sends half-closed, is given up; and only when no later request lies behind it."""
+    """Handles a peer that will send no more while its channel is muted. The peer may still read its reply (a
+    half-closed socket), so only a parked Fetch, which no client sends half-closed, is given up; and only when no
+    later request lies behind it."""
     cdef uint8_t byte
     selector_want(&p.selector, channel, channel.interest & ~EPOLLRDHUP)
     channel.peer_done = True

@@ -98,7 +98,7 @@ cdef void connection_free(ConnectionInfo* info) noexcept nogil:
 
 
 cdef void connection_announce_close(ConnectionRegistryState* r, ConnectionInfo* info) noexcept nogil:
-    """The Processor may close the connection while Python decides to remember something about it: both look under the
+    """Announces the close. The Processor may close the connection while Python stores data for it: both check under the
     mutex, so exactly one of them posts the event."""
     cdef bint late
     pthread_mutex_lock(&r.mutex)
@@ -111,7 +111,8 @@ cdef void connection_announce_close(ConnectionRegistryState* r, ConnectionInfo* 
 
 @cython.no_gc_clear
 cdef class ConnectionRegistry:
-    """Owns the table of open connections and its counters. Acceptors add, Processors remove, Python looks at it."""
+    """Owns the table of open connections and its counters. Acceptors add connections, Processors remove them, Python
+    reads the table."""
 
     def __cinit__(self, ConnectionQuotas quotas not None, EventQueue events not None):
         self.quotas = quotas
@@ -144,7 +145,7 @@ cdef class ConnectionRegistry:
         cdef string principal
         cdef unordered_map[int64_t, ConnectionInfo*].iterator it
         # No Python object is made under the mutex: that could run the garbage collector, and a request that it drops
-        # wants to log.
+        # writes a log line.
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
             it = self.state.connections.begin()

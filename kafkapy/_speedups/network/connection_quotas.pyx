@@ -92,7 +92,7 @@ cdef bint quota_admit(ConnectionQuotasState* q, int listener, const string& host
 
 
 cdef void wake_acceptors(ConnectionQuotasState* q) noexcept nogil:
-    """Called with the mutex held."""
+    """Wakes the acceptors, with the mutex held."""
     cdef size_t i
     for i in range(q.waiting_fds.size()):
         eventfd_write(q.waiting_fds[i], 1)
@@ -141,8 +141,8 @@ cdef void set_rate(TokenBucket* bucket, double rate) noexcept nogil:
 
 
 cdef class ConnectionQuotas:
-    """Owns the counts. Acceptors ask it before they accept, Processors tell it of closed connections; Python may change
-    the limits at any time (max.connections and its kin are dynamic), which wakes waiting Acceptors."""
+    """Owns the counts. Acceptors ask it before they accept, Processors report closed connections; Python may change the
+    limits at any time (max.connections and its kin are dynamic), which wakes waiting Acceptors."""
 
     def __cinit__(self, int listeners, int inter_broker_listener=-1):
         """inter_broker_listener: index of that listener; -1 or a single listener: no listener is exempt."""
@@ -196,7 +196,7 @@ cdef class ConnectionQuotas:
 
     @property
     def count(self):
-        """Connections open now."""
+        """The number of open connections."""
         cdef int64_t count
         pthread_mutex_lock(&self.state.mutex)
         count = self.state.count
@@ -204,7 +204,7 @@ cdef class ConnectionQuotas:
         return count
 
     def listener_count(self, int listener):
-        """Connections open now by that listener."""
+        """The number of open connections of that listener."""
         if not 0 <= listener < <int>self.state.listeners.size():
             raise IndexError(f"no listener {listener}")
         cdef int64_t count

@@ -47,7 +47,7 @@ cdef int64_t reader_fill(FrameReader* r, KafkaChannel* channel) noexcept nogil:
         if n > 0:
             channel.frame_have += n
         return n
-    # The bytes of a size that came in pieces are put before what comes now.
+    # The bytes of a size that came in pieces go before the new bytes.
     if channel.head_size:
         memcpy(r.scratch, channel.head, channel.head_size)
     room = r.scratch_capacity - channel.head_size
@@ -62,7 +62,7 @@ cdef int64_t reader_fill(FrameReader* r, KafkaChannel* channel) noexcept nogil:
 
 cdef FrameStatus take_from(FrameReader* r, KafkaChannel* channel, uint8_t* data, int64_t* start, int64_t end,
                            WholeFrame* frame) noexcept nogil:
-    """The next frame of a stretch of bytes; what is less than a frame moves to the channel."""
+    """Finds the next frame in a stretch of bytes; an incomplete frame moves to the channel."""
     cdef int64_t left = end - start[0]
     cdef int64_t size
     if left < 4:
@@ -84,7 +84,7 @@ cdef FrameStatus take_from(FrameReader* r, KafkaChannel* channel, uint8_t* data,
         return FRAME_WHOLE
     if not pool_try_reserve(r.pool, size):
         return FRAME_NO_MEMORY
-    # A buffer for all of it at once when a fair part of it is here: then nothing is moved again.
+    # When a fair part of the frame is here, it gets a buffer of its full size: no byte moves again.
     channel.frame = buffer_take(r.pool, min(4 + size, max(left * GROWTH, <int64_t>FIRST_BUFFER)),
                                 &channel.frame_capacity)
     if channel.frame == NULL:
@@ -157,7 +157,7 @@ cdef int reader_donate(FrameReader* r, KafkaChannel* channel, uint8_t** memory, 
 
 
 cdef void reader_release(FrameReader* r, KafkaChannel* channel) noexcept nogil:
-    """What the channel holds is given back (it is being closed)."""
+    """Releases the memory of a channel that is being closed."""
     if channel.frame != NULL:
         buffer_give_back(r.pool, channel.frame, channel.frame_capacity)
         pool_release(r.pool, channel.frame_reserved)

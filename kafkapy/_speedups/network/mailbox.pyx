@@ -41,7 +41,7 @@ cdef extern from * nogil:
     Held* own_held "kp_get_held"()
 
 cdef enum:
-    MAILS_HELD = 16     # and as many boxes at most
+    MAILS_HELD = 16     # also the limit of boxes
 
 cdef pthread_mutex_t idle_mutex
 pthread_mutex_init(&idle_mutex, NULL)
@@ -186,7 +186,7 @@ cdef void mailbox_wake(void* owner, uint64_t token) noexcept nogil:
 
 
 cdef void mailbox_collect(Mailbox* box, vector[Mail]* into) noexcept nogil:
-    """Called by the Processor only, after its eventfd was readable."""
+    """Collects the mails. Only the Processor calls it, after its eventfd was readable."""
     cdef uint64_t value
     eventfd_read(box.event_fd, &value)
     pthread_mutex_lock(&box.mutex)

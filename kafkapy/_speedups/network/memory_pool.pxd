@@ -31,7 +31,7 @@ cdef cppclass MemoryPoolState:
     int64_t recycled_bytes
 
 cdef inline bint pool_available(MemoryPoolState* pool) noexcept nogil:
-    """Whether a new frame may start. When not, the caller's eventfd is written once memory is free."""
+    """Whether a new frame may start. If not, the pool writes the caller's eventfd once memory is free."""
     return pool.limit < 0 or atomic_load(&pool.reserved) < pool.limit or pool_looked_again(pool)
 
 

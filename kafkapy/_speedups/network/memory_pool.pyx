@@ -17,7 +17,7 @@ from kafkapy._speedups.base.posix cimport (
 )
 
 cdef enum:
-    LARGE = 65536               # bytes; of more, none is handed out while memory is short
+    LARGE = 65536               # bytes; while memory is short, the pool lends no larger block
 
 
 cdef bint pool_looked_again(MemoryPoolState* pool) noexcept nogil:
@@ -70,7 +70,7 @@ cdef void pool_remove_listener(MemoryPoolState* pool, int event_fd) noexcept nog
 
 
 cdef inline int size_class(size_t size) noexcept nogil:
-    """The smallest class that holds `size`; -1 when malloc is to serve it."""
+    """Returns the smallest class that holds `size`; -1 when malloc is to serve it."""
     cdef int i = 0
     if size < POOL_SMALLEST_CLASS:
         return -1
@@ -123,7 +123,7 @@ cdef uint8_t* buffer_grow(MemoryPoolState* pool, uint8_t* data, size_t used, siz
     if size <= capacity[0]:
         return data
     if size_class(size) < 0 and size_class(capacity[0]) < 0:
-        grown = <uint8_t*>realloc(data, size)   # for large blocks the kernel moves pages, nothing is copied
+        grown = <uint8_t*>realloc(data, size)   # for large blocks the kernel moves pages and copies no bytes
         if grown != NULL:
             capacity[0] = size
         return grown
@@ -137,7 +137,7 @@ cdef uint8_t* buffer_grow(MemoryPoolState* pool, uint8_t* data, size_t used, siz
 
 
 cdef class MemoryPool:
-    """Owns the bound; created by the SocketServer, used by every Processor. Python reads the figures."""
+    """Owns the bound. The SocketServer creates it, every Processor uses it, Python reads the figures."""
 
     def __cinit__(self, int64_t limit=-1):
         self.state = new MemoryPoolState()
@@ -161,19 +161,19 @@ cdef class MemoryPool:
 
     @property
     def used(self):
-        """Bytes reserved by frames that are being received or handled."""
+        """Bytes reserved by frames in reception or in work."""
         return atomic_load(&self.state.reserved)
 
     @property
     def free(self):
-        """Bytes; -1 when unlimited; never below 0, though the pool may be exceeded by a frame per connection."""
+        """Free bytes; -1 when unlimited. Never below 0, though one frame per connection may exceed the pool."""
         if self.state.limit < 0:
             return -1
         return max(0, self.state.limit - atomic_load(&self.state.reserved))
 
     @property
     def refused(self):
-        """How often a connection had to wait for memory."""
+        """How many times a connection had to wait for memory."""
         return atomic_load(&self.state.refused)
 
     @property
@@ -186,13 +186,13 @@ cdef class MemoryPool:
         return recycled
 
     def try_reserve(self, int64_t size):
-        """Reserves as a starting frame does; False when the pool is exhausted."""
+        """Reserves memory as a starting frame does; False when the pool is exhausted."""
         if size < 0:
             raise ValueError(f"a reservation cannot be negative: {size}")
         return pool_try_reserve(self.state, size)
 
     def release(self, int64_t size):
-        """Gives a reservation back."""
+        """Returns a reservation."""
         if size < 0:
             raise ValueError(f"a reservation cannot be negative: {size}")
         pool_release(self.state, size)

@@ -57,7 +57,7 @@ ASK_VERIFY = <int>ASK_VERIFY_
 
 
 cdef enum:
-    LARGE_COPY = 1 << 18      # bytes that are copied without the GIL
+    LARGE_COPY = 1 << 18      # copies of more bytes release the GIL
 
 
 cdef NetworkRequest network_request_make(object channel, PendingRequest* pending):
@@ -71,14 +71,14 @@ cdef NetworkRequest network_request_make(object channel, PendingRequest* pending
 
 @cython.no_gc_clear
 cdef class NetworkRequest:
-    """One request that Python must answer (`ask_kind` None: with `reply`, `no_reply` or `close`), or one that the data
-    plane keeps while Python decides something (`ask_kind` ASK_AUTHORIZE: `answer_authorization`; ASK_VALIDATE:
+    """A request that Python must answer (`ask_kind` None: with `reply`, `no_reply` or `close`), or a request of the
+    data plane that waits for Python's decision (`ask_kind` ASK_AUTHORIZE: `answer_authorization`; ASK_VALIDATE:
     `accept_records`, `replace_records` or `refuse_records` for every question, then `resume`; ASK_CONVERT:
     `give_message_set` or `refuse_conversion` for every question, then `resume`; ASK_VERIFY: `confirm_transaction` or
     `refuse_records` for every question, then `resume`).
 
-    Made by `RequestChannel.drain`; may be answered from any thread, once (RuntimeError after that). Its connection
-    reads nothing more until then. One that is dropped without an answer closes its connection, so that no client waits
+    `RequestChannel.drain` makes it; any thread may answer it, once (RuntimeError after that). Its connection reads no
+    more bytes until then. A request that is dropped without an answer closes its connection, so that no client waits
     for ever.
     """
 
@@ -123,12 +123,12 @@ cdef class NetworkRequest:
 
     @property
     def api_version(self):
-        """As the client asked; for ApiVersions it may be one that is not known (see unsupported_version)."""
+        """The version of the client's request; for ApiVersions it may be unknown (see unsupported_version)."""
         return self.pending.frame.api_version
 
     @property
     def unsupported_version(self):
-        """An ApiVersions request in a version that is not known: to be answered in version 0 with
+        """Whether this is an ApiVersions request in an unknown version: the answer has version 0 and
         UNSUPPORTED_VERSION."""
         return bool(self.pending.unsupported_version)
 
@@ -138,7 +138,7 @@ cdef class NetworkRequest:
 
     @property
     def client_id(self):
-        """None when the client gave none."""
+        """The client id, or None."""
         if self.pending.frame.client_id_size < 0:
             return None
         return (<bytes>self.pending.frame.client_id[:self.pending.frame.client_id_size]).decode("utf-8", "replace")
@@ -150,14 +150,14 @@ cdef class NetworkRequest:
 
     @property
     def received_ns(self):
-        """Monotonic clock, ns, when the last byte of the request was there."""
+        """Arrival of the request's last byte: monotonic clock, ns."""
         return self.pending.frame.received_ns
 
     # ---- the connection ----
 
     @property
     def connection_id(self):
-        """Unique in this broker process, never used again."""
+        """The connection's id: unique in this broker process, never used again."""
         return self.pending.connection.id
 
     @property
@@ -195,12 +195,12 @@ cdef class NetworkRequest:
 
     @property
     def privileged(self):
-        """Whether it came by the inter-broker listener."""
+        """Whether the request came through the inter-broker listener."""
         return bool(self.pending.connection.privileged)
 
     @property
     def connection_open(self):
-        """False when the client is gone already; an answer is dropped then."""
+        """False when the client is gone; answers are then dropped."""
         cdef ConnectionRegistry registry = self.channel.registry
         cdef bint closed
         pthread_mutex_lock(&registry.state.mutex)
@@ -210,7 +210,7 @@ cdef class NetworkRequest:
 
     @property
     def principal(self):
-        """What authentication has found out ("User:name"); "User:ANONYMOUS" before."""
+        """The authenticated principal ("User:name"); "User:ANONYMOUS" before authentication."""
         return self._get_text(&self.pending.connection.principal) or "User:ANONYMOUS"
 
     @principal.setter
@@ -219,7 +219,7 @@ cdef class NetworkRequest:
 
     @property
     def client_software_name(self):
-        """From ApiVersions v3+; "" when unknown."""
+        """The client's software name, from ApiVersions v3+; "" when unknown."""
         return self._get_text(&self.pending.connection.software_name)
 
     @property
@@ -227,13 +227,13 @@ cdef class NetworkRequest:
         return self._get_text(&self.pending.connection.software_version)
 
     def set_client_software(self, str name not None, str version not None):
-        """Remembers what the client says it is, for metrics and listings."""
+        """Stores the client's software name and version for metrics and listings."""
         self._set_text(&self.pending.connection.software_name, name)
         self._set_text(&self.pending.connection.software_version, version)
 
     @property
     def connection_data(self):
-        """What Python remembers about this connection; None when nothing. Used on the control loop only."""
+        """Python's data about this connection, or None. Only the control loop uses it."""
         return self.channel.connection_data.get(self.pending.connection.id)
 
     @connection_data.setter
@@ -274,8 +274,7 @@ cdef class NetworkRequest:
         return self._claim(ASK_VERIFY_ if self.asked == ASK_VERIFY_ else ASK_VALIDATE_)
 
     def reply(self, payload):
-        """Answers with a response body (bytes-like, or a list of them, in the request's version); the header is put
-        before it."""
+        """Answers with a response body (bytes-like, or a list of them, in the request's version), behind its header."""
         self._claim(-1)
         self._send(payload, True)
 
@@ -324,12 +323,12 @@ cdef class NetworkRequest:
         return 0
 
     def no_reply(self):
-        """The request is done and the client expects no answer; its connection goes on."""
+        """Finishes a request without a reply, as the client expects; its connection goes on."""
         self._claim(-1)
         self._finish(MAIL_NO_REPLY)
 
     def close(self, reason=None):
-        """Closes the connection instead of an answer. `reason` goes to the log when it is given."""
+        """Closes the connection instead of an answer. The log gets `reason`, if given."""
         cdef ConnectionRegistry registry
         cdef bytes line
         if self.answered:
@@ -350,8 +349,7 @@ cdef class NetworkRequest:
 
     @property
     def ask_kind(self):
-        """ASK_AUTHORIZE, ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY, or None for a request that Python is to answer
-        itself."""
+        """ASK_AUTHORIZE, ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY, or None for a request that Python answers itself."""
         return None if self.asked < 0 else self.asked
 
     @property
@@ -370,9 +368,9 @@ cdef class NetworkRequest:
         return questions
 
     def answer_authorization(self, dict answers not None):
-        """Gives the decisions (question to bool; what is missing is denied) and lets the request go on. When the
-        authorizer's epoch has moved since the request was drained, the decisions may be those of the old rules: the
-        data plane drops them and asks again."""
+        """Gives the decisions (question to bool; a missing question is denied) and lets the request go on. When the
+        authorizer's epoch has moved since the request was drained, the decisions may follow the old rules: the data
+        plane drops them and asks again."""
         cdef AuthorizationCache* cache
         cdef int64_t epoch
         cdef string key
@@ -401,7 +399,7 @@ cdef class NetworkRequest:
         return name.log_id, (<bytes>name.topic).decode(), name.partition, records
 
     def replace_records(self, int32_t index, records):
-        """These (validated, converted or recompressed) records are appended instead; they are copied."""
+        """Replaces the records of that part by these (validated, converted or recompressed) records; copies them."""
         cdef Py_buffer view
         self._claim(ASK_VALIDATE_)
         PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
@@ -409,13 +407,13 @@ cdef class NetworkRequest:
         PyBuffer_Release(&view)
 
     def accept_records(self, int32_t index):
-        """The records of that part are good as they are."""
+        """Accepts the records of that part unchanged."""
         self._claim(ASK_VALIDATE_)
         produce_replace_records(self.pending.parked, index, NULL, 0)
 
     @property
     def transactional_id(self):
-        """Of a parked produce; None when it has none."""
+        """The transactional id of a parked produce, or None."""
         cdef const uint8_t* text
         cdef int32_t size = -1
         self._claim(ASK_VERIFY_)
@@ -433,13 +431,12 @@ cdef class NetworkRequest:
         return (<bytes>name.topic).decode(), name.partition, producer_id, producer_epoch
 
     def confirm_transaction(self, int32_t index):
-        """The transaction coordinator knows that the partition of that part is in the transaction."""
+        """Confirms that the transaction coordinator has the part's partition in the transaction."""
         self._claim(ASK_VERIFY_)
         produce_confirm_transaction(self.pending.parked, index)
 
     def refuse_records(self, int32_t index, int16_t error, str message=None, batch_indexes=()):
-        """Nothing is appended for that part: its error code, the message for the client, and which records are at
-        fault."""
+        """Refuses the records of that part: its error code, the message for the client, and the records at fault."""
         cdef bytes text = b"" if message is None else message.encode()
         cdef list indexes = list(batch_indexes)
         cdef Py_ssize_t count = len(indexes)
@@ -460,8 +457,8 @@ cdef class NetworkRequest:
             free(at)
 
     def records_to_convert(self, int32_t index):
-        """(topic, partition, the offset that is read from, the batches as bytes: the last one may be cut) of one part
-        of a parked fetch. Any thread. OSError when they cannot be read."""
+        """(topic, partition, the offset of the read, the batches as bytes: the last one may be cut) of one part of a
+        parked fetch. Any thread. OSError when they cannot be read."""
         cdef int64_t fetch_offset = -1
         cdef int64_t size = 0
         cdef bint whole
@@ -479,8 +476,8 @@ cdef class NetworkRequest:
         return (<bytes>name.topic).decode(), name.partition, fetch_offset, records
 
     def give_message_set(self, int32_t index, message_set, int64_t end_offset):
-        """What the client gets for that part (copied), and the offset behind the last batch that was looked at, also if
-        it was dropped."""
+        """Gives the client's bytes for that part (copied), and the offset behind the last converted batch, also if the
+        conversion dropped it."""
         cdef Py_buffer view
         cdef bint taken
         self._claim(ASK_CONVERT_)
@@ -492,12 +489,12 @@ cdef class NetworkRequest:
             raise MemoryError
 
     def refuse_conversion(self, int32_t index, int16_t error):
-        """The client gets that error for that part."""
+        """Gives the client that error for that part."""
         self._claim(ASK_CONVERT_)
         fetch_refuse_records(self.pending.parked, index, error)
 
     def resume(self):
-        """All parts have their answer: the request goes on."""
+        """Lets the request go on; all parts must have their answer."""
         if self.asked == ASK_CONVERT_:
             self._claim(ASK_CONVERT_)
         else:

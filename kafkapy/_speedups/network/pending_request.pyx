@@ -51,7 +51,7 @@ cdef void pending_work(PendingRequest* p) noexcept nogil:
     cdef int64_t took = monotonic_ns()
     p.api.work(p.parked)
     took = monotonic_ns() - took
-    # Not a time of waiting.
+    # This time is no wait.
     p.parked_ns += took
     p.local_ns += took
     atomic_count(&p.plane.apis[p.frame.api_key].local_ns, took)

@@ -129,8 +129,8 @@ cdef KafkaChannel* in_flight_of(ProcessorState* p, uint64_t token) noexcept nogi
 
 
 cdef void make_room(ProcessorState* p) noexcept nogil:
-    """The inter-broker listener went over max.connections: the least recently used connection of another one goes
-    (Kafka's closeExcessConnections)."""
+    """Closes the least recently used connection of another listener (Kafka's closeExcessConnections): the inter-broker
+    listener went over max.connections."""
     cdef KafkaChannel* channel = p.selector.oldest
     if not quota_exceeded(p.registry.quotas):
         return
@@ -182,7 +182,7 @@ cdef void open_mail(ProcessorState* p, const Mail* mail) noexcept nogil:
             channel_sent(p, channel)
         return
     if mail.kind == MAIL_LOOK:
-        return      # the loop looks at backlog and memory after every mail
+        return      # the loop checks backlog and memory after every mail
     channel = in_flight_of(p, mail.token)
     if channel == NULL:
         send_free(mail.send)    # the connection is gone
@@ -229,7 +229,8 @@ cdef void look_at_ready(ProcessorState* p) noexcept nogil:
 
 
 cdef void look_at_starving(ProcessorState* p) noexcept nogil:
-    """As many as the pool can take; those that find it exhausted again come back to the list."""
+    """Resumes as many starving channels as the pool can take; a channel that finds it exhausted again returns to the
+    list."""
     cdef vector[int64_t] ids
     cdef size_t i
     cdef KafkaChannel* channel
@@ -257,7 +258,7 @@ cdef void expire(ProcessorState* p) noexcept nogil:
         if channel == NULL:
             break
         if channel.request != NULL:
-            # It waits for us, not we for it; a reply that its peer does not read is another matter.
+            # The client waits for the broker, not the reverse; a reply that its peer does not read is another case.
             selector_touch(&p.selector, channel, p.now_ns)
             continue
         channel_log_closing(p, channel, LEVEL_DEBUG, b"it was idle for longer than connections.max.idle.ms")
@@ -265,7 +266,7 @@ cdef void expire(ProcessorState* p) noexcept nogil:
 
 
 cdef void begin_stop(ProcessorState* p) noexcept nogil:
-    """No new requests; parked fetches are answered with what they have; idle connections go."""
+    """Begins the stop: no new requests; parked fetches are answered with the data at hand; idle connections close."""
     cdef unordered_map[int64_t, KafkaChannel*].iterator it = p.channels.begin()
     p.stopping = True
     while it != p.channels.end():
@@ -289,7 +290,8 @@ cdef void stop_channels(ProcessorState* p) noexcept nogil:
 
 
 cdef void end_stop(ProcessorState* p) noexcept nogil:
-    """The time is over: parked produces are answered as timed out, one write each, and every connection is closed."""
+    """Ends the stop after its time: parked produces are answered as timed out, one write each, and every connection is
+    closed."""
     cdef unordered_map[int64_t, KafkaChannel*].iterator it
     cdef KafkaChannel* channel
     p.last_chance = True
@@ -304,7 +306,7 @@ cdef void end_stop(ProcessorState* p) noexcept nogil:
 
 
 cdef int64_t next_due(ProcessorState* p) noexcept nogil:
-    """When something is due (monotonic ns); 0: now, -1: nothing is."""
+    """Returns the time of the next due work (monotonic ns); 0: now, -1: none."""
     cdef int64_t due = purgatory_next_deadline(&p.purgatory)
     cdef int64_t other = selector_next_expiry(&p.selector)
     if not p.ready.empty() or not p.mailbox.own_wakes.empty():
@@ -314,7 +316,7 @@ cdef int64_t next_due(ProcessorState* p) noexcept nogil:
     if p.stopping:
         other = atomic_load(&p.stop_at_ns)
         if atomic_load(&p.alone):
-            other = max(other, p.now_ns + ALONE_PAUSE_NS)       # the stop waits for them, but not in a circle
+            other = max(other, p.now_ns + ALONE_PAUSE_NS)       # the stop waits for them, but does not spin
         if due < 0 or other < due:
             due = other
     return due
@@ -338,10 +340,10 @@ cdef void turn(ProcessorState* p) noexcept nogil:
         else:
             pushed = p.pushed
             channel_event(p, channel, p.selector.events[i].events)
-            # The control loop is woken for several requests at once, but never waits for one that is served here.
+            # The control loop is woken for several requests at once, but never waits for a request that is served here.
             if p.pushed and (p.pushed == pushed or p.pushed >= REQUESTS_HELD):
                 signal_channel(p)
-            # Who answers a request looks at the clock when the reply is out.
+            # The code that answers a request reads the clock after the reply is out.
             p.now_is_now = p.now_ns != looked
     if mail or not p.ready.empty() or not p.mailbox.own_wakes.empty():
         p.now_is_now = False
@@ -351,7 +353,8 @@ cdef void turn(ProcessorState* p) noexcept nogil:
 
 
 cdef void finish_turn(ProcessorState* p) noexcept nogil:
-    """What does not come from epoll. Each step goes on where a thread that was left behind has stopped."""
+    """Does the work of a turn that does not come from epoll. Each step goes on where a thread that was left behind has
+    stopped."""
     cdef KafkaChannel* channel
     cdef Mail mail
     if not p.mails.empty():
@@ -389,7 +392,7 @@ cdef bint separate(void* processor, int64_t heir) noexcept nogil:
     cdef ProcessorState* p = <ProcessorState*>processor
     if not channel_separate(p):
         return False
-    # Before the thread that hangs can go on: what it wakes and what it is done with is no longer this Processor's own.
+    # Before the hanging thread can go on: its wake-ups and finished work no longer belong to this Processor.
     own_by(p, heir)
     return True
 
@@ -400,7 +403,8 @@ cdef void own_by(ProcessorState* p, int64_t thread) noexcept nogil:
 
 
 cdef void run_loop(void* processor) noexcept nogil:
-    """On the first thread from the start, on each later one from where the one before was left behind."""
+    """Runs on the first thread from the start, on each later thread from the point where the earlier one was left
+    behind."""
     cdef ProcessorState* p = <ProcessorState*>processor
     cdef int64_t stop_at, alone
     data_plane_thread_begin()
@@ -426,7 +430,7 @@ cdef void run_loop(void* processor) noexcept nogil:
             break
         if monotonic_ns() >= stop_at:
             break
-    p.last_chance = True        # from here on nobody is left behind
+    p.last_chance = True        # from here on no thread is left behind
     if atomic_load(&p.alone):
         await_alone(p)
     mailbox_collect(p.mailbox, &p.mails)
@@ -441,7 +445,7 @@ cdef void run_loop(void* processor) noexcept nogil:
 
 
 cdef void await_alone(ProcessorState* p) noexcept nogil:
-    """Some were left behind in the very last turn."""
+    """Waits for threads that were left behind in the very last turn."""
     cdef int64_t alone = 1
     while alone:
         alone = atomic_load(&p.alone)
@@ -450,7 +454,7 @@ cdef void await_alone(ProcessorState* p) noexcept nogil:
 
 cdef void run_to_its_end(ProcessorState* p) noexcept nogil:
     if start_on_thread(p, separate, run_loop):
-        # No thread is to be had: this one does it, and nobody takes over from it.
+        # No thread can start: this thread does the work, and no other takes over from it.
         block_signals()
         run_loop(p)
         return
@@ -462,14 +466,14 @@ cdef void run_to_its_end(ProcessorState* p) noexcept nogil:
 
 cdef pthread_mutex_t ends
 pthread_mutex_init(&ends, NULL)
-cdef pthread_cond_t an_end          # of any Processor
+cdef pthread_cond_t an_end          # a Processor has ended
 pthread_cond_init(&an_end, NULL)
 
 
 @cython.no_gc_clear
 cdef class Processor:
-    """Owns one network thread's connections. Made by the SocketServer, which starts a thread on `run`; everything else
-    here may be called from any thread."""
+    """Owns one network thread's connections. The SocketServer makes it, and starts a thread on `run`; any thread may
+    call the other methods."""
 
     def __cinit__(self, RequestChannel channel not None, int64_t max_frame_bytes=100 * 1024 * 1024,
                   int64_t max_idle_ms=600_000, WorkerPool workers=None):
@@ -517,8 +521,7 @@ cdef class Processor:
         del self.state
 
     def run(self):
-        """The thread's body: returns when a stop has been carried out. Releases the GIL at once and for good. Once per
-        Processor."""
+        """The thread's body: returns after a stop. Releases the GIL at once and for good. Once per Processor."""
         if self.started:
             raise RuntimeError("this processor has run already")
         self.started = True
@@ -526,14 +529,14 @@ cdef class Processor:
             run_to_its_end(self.state)
 
     def begin_stop(self, int64_t timeout_ms):
-        """Reads no more requests, answers what is in flight for at most timeout_ms, closes everything, ends `run`."""
+        """Reads no more requests, answers requests in flight for at most timeout_ms, closes everything, ends `run`."""
         cdef int64_t at = monotonic_ns() + max(timeout_ms, 0) * 1_000_000
         atomic_store(&self.state.stop_at_ns, at)
         with nogil:
             mailbox_post_token(self.state.mailbox, MAIL_LOOK, 0, NULL)
 
     def close_connection(self, int64_t connection_id):
-        """Closes that connection if it is one of this Processor's."""
+        """Closes that connection if this Processor has it."""
         with nogil:
             mailbox_post_token(self.state.mailbox, MAIL_CLOSE_CONNECTION, <uint64_t>connection_id, NULL)
 

@@ -39,7 +39,7 @@ cdef void sift_down(PurgatoryState* p, size_t place) noexcept nogil:
 
 
 cdef void purgatory_add(PurgatoryState* p, PurgatoryEntry* entry, int64_t deadline_ns) noexcept nogil:
-    """An entry that is in the heap already gets the new deadline."""
+    """Adds an entry; an entry in the heap gets the new deadline."""
     purgatory_remove(p, entry)
     entry.deadline_ns = deadline_ns
     p.heap.push_back(entry)
@@ -62,7 +62,7 @@ cdef void purgatory_remove(PurgatoryState* p, PurgatoryEntry* entry) noexcept no
 
 
 cdef class Purgatory:
-    """The same heap for tests and for Python callers that want one: token to deadline. Single-threaded."""
+    """The same heap for tests and Python callers: token to deadline. Single-threaded."""
 
     def __cinit__(self):
         self.state = new PurgatoryState()
@@ -92,13 +92,13 @@ cdef class Purgatory:
         purgatory_add(self.state, entry, deadline_ns)
 
     def remove(self, uint64_t token):
-        """Takes the token out; KeyError when it is not in."""
+        """Takes the token out; KeyError when it is absent."""
         cdef PurgatoryEntry* entry = <PurgatoryEntry*><size_t>self.entries.pop(token)
         purgatory_remove(self.state, entry)
         free(entry)
 
     def pop_expired(self, int64_t now_ns):
-        """The token with the earliest deadline if that is not after now_ns, else None."""
+        """The token with the earliest deadline, if that is not after now_ns, else None."""
         cdef PurgatoryEntry* entry = purgatory_pop_expired(self.state, now_ns)
         if entry == NULL:
             return None
@@ -108,5 +108,5 @@ cdef class Purgatory:
         return token
 
     def next_deadline(self):
-        """Monotonic ns, or None when nothing waits."""
+        """The earliest deadline, monotonic ns; None when the heap is empty."""
         return None if self.state.heap.empty() else purgatory_next_deadline(self.state)

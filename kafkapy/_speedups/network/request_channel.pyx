@@ -34,7 +34,7 @@ cdef bint channel_push(RequestChannelState* channel, PendingRequest* request, Ma
     request.parked_ns = monotonic_ns()
     pthread_mutex_lock(&channel.mutex)
     if channel.requests.size() >= channel.limit:
-        # Once each: a Processor tries again with every mail it gets.
+        # Each mailbox is listed once: a Processor tries again with every mail.
         for i in range(channel.waiting.size()):
             if channel.waiting[i] == mailbox:
                 break
@@ -62,11 +62,11 @@ cdef void channel_signal(RequestChannelState* channel) noexcept nogil:
 
 @cython.no_gc_clear
 cdef class RequestChannel:
-    """Owns the queue to Python. Made by the SocketServer; the control loop watches `fileno()` and calls `drain()`.
+    """Owns the queue to Python. The SocketServer makes it; the control loop watches `fileno()` and calls `drain()`.
 
-    `listeners` is a list of (listener name, security protocol) by listener index. `connection_data` is a place for what
-    Python has to remember about a connection (a SASL exchange), by connection id: set it through
-    `NetworkRequest.connection_data`, and call `connection_closed` for every CONNECTION_CLOSED event.
+    `listeners` is a list of (listener name, security protocol) by listener index. `connection_data` maps connection ids
+    to Python's data about a connection (a SASL exchange): set it through `NetworkRequest.connection_data`, and call
+    `connection_closed` for every CONNECTION_CLOSED event.
     """
 
     def __cinit__(self, DataPlane plane not None, ConnectionRegistry registry not None, MemoryPool pool not None,
@@ -96,11 +96,11 @@ cdef class RequestChannel:
             del self.state
 
     def fileno(self):
-        """The eventfd, readable when requests wait."""
+        """The eventfd, readable when the queue has requests."""
         return self.state.event_fd
 
     def __len__(self):
-        """Requests that wait to be drained."""
+        """The number of requests in the queue."""
         cdef size_t count
         pthread_mutex_lock(&self.state.mutex)
         count = self.state.requests.size()
@@ -108,8 +108,8 @@ cdef class RequestChannel:
         return count
 
     def drain(self):
-        """Takes every request that waits, a NetworkRequest each, in order of arrival. Called by the control loop
-        only."""
+        """Takes every request out of the queue, a NetworkRequest each, in order of arrival. Only the control loop calls
+        it."""
         cdef deque[PendingRequest*] taken
         cdef vector[Mailbox*] waiting
         cdef uint64_t value
@@ -136,17 +136,16 @@ cdef class RequestChannel:
         return requests
 
     def hold_replies(self):
-        """From here on this thread's replies wait for each other, sixteen of them at most, until
-        `let_go_of_replies`."""
+        """Gathers this thread's replies from here on, at most sixteen, until `let_go_of_replies`."""
         mailbox_hold()
 
     def let_go_of_replies(self):
-        """See hold_replies."""
+        """Sends the gathered replies; see hold_replies."""
         with nogil:
             mailbox_let_go()
 
     def connection_closed(self, int64_t connection_id):
-        """Forgets what was remembered about a connection; returns it, or None."""
+        """Forgets the data of a connection; returns it, or None."""
         return self.connection_data.pop(connection_id, None)
 
     def counters(self):

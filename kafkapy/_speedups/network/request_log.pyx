@@ -11,10 +11,10 @@ import struct
 cdef enum:
     RESPONSE_BYTES_AT = 2 + 2 + 4 + 2 + 8
     TOTAL_NS_AT = RESPONSE_BYTES_AT + 8 + 8 + 8
-    LARGEST_COPY = 16 * 1024        # bytes of a body; the event queue keeps some thousand of them at most
+    LARGEST_COPY = 16 * 1024        # bytes of a body; the event queue keeps some thousand bodies at most
 
 LAYOUT = struct.Struct("=hhihqqqqqqiiii")
-"""What comes before the client id."""
+"""The fixed fields before the client id."""
 
 
 cdef inline void put16(string* text, int16_t value) noexcept nogil:

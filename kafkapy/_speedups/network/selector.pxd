@@ -22,7 +22,7 @@ cdef enum MuteReason:
     MUTE_STOPPING = 4           # no new requests are read
 
 cdef cppclass KafkaChannel:
-    """One connection. Owned by its Processor's thread."""
+    """One connection. Its Processor's thread owns it."""
     Transport transport
     ConnectionInfo* info        # referenced
     uint32_t interest           # the events of epoll

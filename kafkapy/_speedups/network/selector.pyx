@@ -93,8 +93,8 @@ cdef int selector_add(SelectorState* s, KafkaChannel* channel, int64_t now_ns) n
 
 
 cdef void selector_remove(SelectorState* s, KafkaChannel* channel) noexcept nogil:
-    """Before the descriptor is closed, so that no event of another descriptor with its number is taken for this
-    channel's."""
+    """Removes a channel before its descriptor closes, so that no event of another descriptor with its number reaches
+    this channel."""
     epoll_ctl(s.epoll_fd, EPOLL_CTL_DEL, channel.transport.fd, NULL)
     unlink_idle(s, channel)
     s.count -= 1

@@ -39,7 +39,7 @@ cdef void worker_pool_submit(WorkerPoolState* pool, PendingRequest* request) noe
 
 
 cdef PendingRequest* take(WorkerPoolState* pool) noexcept nogil:
-    """The next request; waits for one. NULL: the pool stops."""
+    """Takes the next request; waits for one. NULL: the pool stops."""
     cdef PendingRequest* request = NULL
     pthread_mutex_lock(&pool.mutex)
     while pool.first == NULL and not pool.stopping:
@@ -68,7 +68,7 @@ cdef void* worker(void* argument) noexcept nogil:
         if request == NULL:
             return NULL
         started = monotonic_ns()
-        # When the connection is gone already, this is the last reference and nobody wants the result.
+        # When the connection is gone already, this is the last reference and the result is not needed.
         if atomic_load(&request.references) > 1:
             pending_work(request)
         atomic_count(&pool.busy_ns, monotonic_ns() - started)
@@ -97,8 +97,8 @@ cdef void stop_threads(WorkerPoolState* pool) noexcept nogil:
 
 @cython.no_gc_clear
 cdef class WorkerPool:
-    """Owns the threads. Made by the SocketServer, started before its Processors and stopped after them; counters are
-    read by any thread."""
+    """Owns the threads. The SocketServer makes it, starts it before its Processors and stops it after them; any thread
+    reads the counters."""
 
     def __cinit__(self, int size):
         if size < 1:
@@ -121,7 +121,7 @@ cdef class WorkerPool:
             del self.state
 
     def start(self):
-        """Starts the threads. OSError when the system gives none."""
+        """Starts the threads. OSError when the system allows none."""
         cdef pthread_t thread
         cdef int status
         while self.state.threads.size() < <size_t>self.size:
@@ -132,8 +132,7 @@ cdef class WorkerPool:
             self.state.threads.push_back(thread)
 
     def stop(self):
-        """Waits for the work under way, drops what was not begun, and ends the threads. Nothing may be submitted any
-        more."""
+        """Finishes the work under way, drops queued work, and ends the threads. No call may submit work after it."""
         with nogil:
             stop_threads(self.state)
 

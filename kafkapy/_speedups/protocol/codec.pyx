@@ -81,13 +81,13 @@ cdef extern from "Python.h":
 
 cdef enum:
     MAX_STRING = 0x7FFF       # Kafka bounds compact strings too
-    LIST_STEP = 4096          # a longer list grows with what really arrives
-    MAX_ELEMENTS = 1000000    # of one array of a request, as Apache Kafka 4.4 has it
-    MAX_MEMORY = 1 << 28      # bytes that a request may become
-    YIELD_NS = 1000000        # how long a patient call keeps the GIL
+    LIST_STEP = 4096          # a longer list grows with the elements that really arrive
+    MAX_ELEMENTS = 1000000    # of one array of a request, as in Apache Kafka 4.4
+    MAX_MEMORY = 1 << 28      # the most bytes of memory of one request
+    YIELD_NS = 1000000        # the time that a patient call keeps the GIL
     YIELD_STEP = 64           # elements between two looks at the clock
-    PAUSE_US = 20             # long enough for whoever waits for the GIL to get it
-    # What values take in memory, about: the object, its place in a list or a slot, the collector's header.
+    PAUSE_US = 20             # long enough for a thread that waits for the GIL to get it
+    # The approximate memory of values: the object, its place in a list or a slot, the collector's header.
     OBJECT_BYTES = 48
     SLOT_BYTES = 24
     TEXT_BYTES = 64
@@ -95,8 +95,7 @@ cdef enum:
 
 
 class DecodeError(ValueError):
-    """Bytes that are not a message of the version they are said to be: truncated, a lying length, a forbidden null, bad
-    UTF-8."""
+    """Bytes that are no message of the given version: truncated, a false length, a forbidden null, bad UTF-8."""
 
 
 # -----------------------------------------------------------------------------------------------------------------
@@ -119,7 +118,7 @@ cdef object refuse_null(Plan plan, Op* op, Reader* r, const uint8_t* at):
 
 
 cdef inline int charge(Plan plan, Op* op, Reader* r, const uint8_t* at, int64_t size) except -1:
-    """Counts memory that the message takes."""
+    """Counts memory of the message against its bound."""
     r.memory += size
     if r.bounded and r.memory > MAX_MEMORY:
         refuse(plan, op, r, at, f"the request takes more than {MAX_MEMORY} bytes of memory")
@@ -127,15 +126,15 @@ cdef inline int charge(Plan plan, Op* op, Reader* r, const uint8_t* at, int64_t 
 
 
 cdef inline int pause() except -1:
-    """Somebody else may have the GIL."""
+    """Gives other threads a chance for the GIL."""
     with nogil:
         usleep(PAUSE_US)
     return 0
 
 
 cdef inline int64_t read_length(Op* op, Reader* r) noexcept:
-    """Length of a string, bytes or array; -1 for null; less than -1 for a varint or a prefix that is broken or cut
-    off."""
+    """Reads the length of a string, bytes or array; -1 for null; less than -1 for a broken or truncated varint or
+    prefix."""
     cdef int64_t n
     if op.compact:
         n = <int64_t>read_unsigned_varint(&r.cursor) - 1
@@ -284,7 +283,7 @@ cdef object decode_array(Plan plan, Op* op, Reader* r, const uint8_t* before, Py
 
 
 cdef object decode_struct(Plan plan, Reader* r):
-    """A new instance from the bytes at the cursor. Raises DecodeError."""
+    """Decodes a new instance from the bytes at the cursor. Raises DecodeError."""
     cdef StructBase instance
     cdef Py_ssize_t i
     cdef Op* op = plan.ops
@@ -346,7 +345,7 @@ cdef int decode_tags(Plan plan, StructBase instance, Reader* r) except -1:
                 instance._unknown_tags = {}
             instance._unknown_tags[tag] = PyBytes_FromStringAndSize(<const char*>at, size)
             continue
-        # A known tagged field may not read past the size it was given, nor leave a part of it.
+        # A known tagged field may not read past its size, nor leave a part of it.
         end = r.cursor.end
         r.cursor.end = r.cursor.p + size
         set_slot(instance, op.slot, decode_value(plan, op, r))
@@ -360,15 +359,15 @@ cdef int decode_tags(Plan plan, StructBase instance, Reader* r) except -1:
 
 
 def decode_message(object cls, object buffer, int version, bint exact=True):
-    """An instance of message class `cls` from a bytes-like object. Raises DecodeError; with `exact`, also for bytes
-    left over."""
+    """Decodes an instance of message class `cls` from a bytes-like object. Raises DecodeError; with `exact`, also for
+    bytes left over."""
     cdef Reader r
     return decode_whole(cls, buffer, version, exact, &r, False, False)
 
 
 def decode_request(object cls, object buffer, int version, bint exact=True, bint patient=False):
-    """(instance, elements of all its arrays together) from what a client has sent: decode_message with the bounds of a
-    broker. `patient`: for worker threads, the GIL is let go of now and then."""
+    """Decodes a client's request, as decode_message with a broker's bounds: (instance, elements of all its arrays
+    together). `patient`: for worker threads; the call releases the GIL now and then."""
     cdef Reader r
     instance = decode_whole(cls, buffer, version, exact, &r, True, patient)
     return instance, r.elements
@@ -404,7 +403,7 @@ cdef void reader_init(Reader* r, Py_buffer* view, object source) noexcept:
 
 
 def decode_message_from(object cls, object buffer, Py_ssize_t offset, int version):
-    """(instance, offset of the byte after it) from a bytes-like object. Raises DecodeError."""
+    """Decodes from `offset` of a bytes-like object: (instance, offset of the byte after it). Raises DecodeError."""
     cdef Plan plan = plan_of(cls, version, DecodeError)
     cdef Py_buffer view
     cdef Reader r

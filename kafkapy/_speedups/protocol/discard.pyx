@@ -14,14 +14,14 @@ cdef extern from "Python.h":
 
 cdef enum:
     STEP = 64                 # elements between two looks at the clock
-    TURN_NS = 1000000         # how long the GIL is kept
-    PAUSE_US = 20             # long enough for whoever waits for the GIL to get it
+    TURN_NS = 1000000         # the time that the call keeps the GIL
+    PAUSE_US = 20             # long enough for a thread that waits for the GIL to get it
 
 
 def discard(list things not None):
-    """Empties the list, and everything in it that nobody else has a reference to: messages, lists, tuples, dicts and
-    sets, however large. For worker threads: the GIL is let go of now and then. Only the list itself may be what keeps
-    them alive."""
+    """Empties the list, and frees every content without another reference: messages, lists, tuples, dicts and sets,
+    however large. For worker threads: the call releases the GIL now and then. Only the list itself may keep the
+    contents alive."""
     cdef int64_t until = monotonic_ns() + TURN_NS
     cdef Py_ssize_t i
     cdef Py_ssize_t steps = 0
@@ -49,7 +49,7 @@ def discard(list things not None):
             for i in range(count):
                 things.append((<list>thing).pop())
             if thing:
-                # Its end first: what is on top is let go of next.
+                # The end goes first: the top of the stack is freed next.
                 things.insert(len(things) - count, thing)
         elif type(thing) is tuple:
             if len(<tuple>thing) <= STEP:

@@ -71,21 +71,21 @@ cdef extern from "Python.h":
 cdef enum:
     MAX_STRING = 0x7FFF       # Kafka bounds compact strings too
     MAX_RESPONSE = 1 << 28    # bytes
-    YIELD_NS = 1000000        # how long a patient call keeps the GIL
+    YIELD_NS = 1000000        # the time that a patient call keeps the GIL
     YIELD_STEP = 64           # elements between two looks at the clock
-    PAUSE_US = 20             # long enough for whoever waits for the GIL to get it
+    PAUSE_US = 20             # long enough for a thread that waits for the GIL to get it
 
 
 class EncodeError(ValueError):
-    """A value that its field or its message version cannot carry."""
+    """A value that does not fit its field or its message version."""
 
 
 class Late(Exception):
-    """Encoding takes too long for a thread that has others to serve. Never leaves this module."""
+    """Encoding takes too long for a thread that serves other requests. Never leaves this module."""
 
 
 cdef inline int pause() except -1:
-    """Somebody else may have the GIL."""
+    """Gives other threads a chance for the GIL."""
     with nogil:
         usleep(PAUSE_US)
     return 0
@@ -238,7 +238,7 @@ cdef int encode_array(Plan plan, Op* op, object value, Writer* w) except -1:
 
 
 cdef int time_is_up(Plan plan, Writer* w) except -1:
-    """Lets others have the GIL, or gives up."""
+    """Gives other threads the GIL, or gives up."""
     if w.out.size > MAX_RESPONSE:
         raise EncodeError(
             f"{plan.cls.__qualname__} version {plan.version}: a response of more than {MAX_RESPONSE} bytes"
@@ -337,7 +337,8 @@ cdef int write_unknown_tag(object tag, object unknown, ByteBuffer* out) except -
 
 
 cdef int write_tag(Plan plan, Op* op, object value, Writer* w) except -1:
-    """The size goes first but is known last: the value is written, then moved by the width of the size."""
+    """Writes a tagged field. The size goes first but is known last: the value is written, then moved by the width of
+    the size."""
     cdef ByteBuffer* out = &w.out
     cdef size_t start
     cdef size_t size
@@ -358,7 +359,7 @@ cdef int write_tag(Plan plan, Op* op, object value, Writer* w) except -1:
 
 
 def encode_message(object message, int version, bytes prefix=b""):
-    """`prefix` followed by the encoded message. Raises EncodeError."""
+    """Encodes the message behind `prefix`. Raises EncodeError."""
     cdef Writer w
     w.until = 0
     w.patient = False
@@ -366,8 +367,8 @@ def encode_message(object message, int version, bytes prefix=b""):
 
 
 def encode_response(object message, int version, bint patient=False):
-    """The encoded message, or None when that takes longer than YIELD_NS and is not `patient`, which is for worker
-    threads: the GIL is let go of now and then. Raises EncodeError, also for more than MAX_RESPONSE bytes."""
+    """Encodes the message; None when that takes longer than YIELD_NS without `patient`, which is for worker threads:
+    the call then releases the GIL now and then. Raises EncodeError, also for more than MAX_RESPONSE bytes."""
     cdef Writer w
     w.until = monotonic_ns() + YIELD_NS
     w.patient = patient

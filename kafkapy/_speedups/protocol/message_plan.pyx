@@ -13,7 +13,7 @@ from kafkapy._speedups.protocol.struct_base cimport VALUE, StructBase, default_k
 
 cdef enum:
     INSTANCE_MEMORY = 64      # with the collector's header, the class and the unknown tags
-    SLOT_MEMORY = 24          # a pointer, and a number as often as not
+    SLOT_MEMORY = 24          # a pointer, and in about every second slot a number
     DEFAULT_MEMORY = 72       # an empty list
 
 
@@ -26,12 +26,13 @@ KINDS = {
 
 
 cdef class Plan:
-    """One struct in one message version, as an array of ops. Built once by `kafkapy.protocol.schema`, then immutable.
+    """One struct in one message version, as an array of ops. `kafkapy.protocol.schema` builds it once; immutable after
+    that.
 
     Each field is a tuple (kind, name, default, compact, nullable, ignorable, tag, inner): `inner` is the Plan of a
     struct, or for an array the same kind of tuple for its element; `tag` is -1 for a positional field. `min_size` is
-    the number of bytes of the smallest encoding, `memory` about what an instance takes with its slots and the lists
-    that are its defaults. `tagged` comes in ascending order of tag.
+    the size of the smallest encoding, `memory` the approximate memory of an instance with its slots and the lists that
+    are its defaults. `tagged` comes in ascending order of tag.
     """
 
     def __cinit__(self, object cls, int version, bint flexible, list positional, list tagged, list absent,
@@ -90,8 +91,8 @@ cdef class Plan:
 
 
 cdef Py_ssize_t smallest(Op* op) except -1:
-    """Bytes of the smallest encoding of a value; at least 1, so that a count of elements is always bounded by the bytes
-    left."""
+    """Bytes of the smallest encoding of a value; at least 1, so that the bytes left always bound a count of
+    elements."""
     cdef Py_ssize_t size
     if op.kind == STRUCT:
         size = (<Plan>op.plan).min_size
@@ -100,7 +101,7 @@ cdef Py_ssize_t smallest(Op* op) except -1:
 
 
 cpdef Py_ssize_t min_size_of(int kind, bint compact) except -1:
-    """Bytes of the smallest encoding of a value that is not a struct."""
+    """Bytes of the smallest encoding of a value other than a struct."""
     if kind in (BOOLEAN, INT8):
         return INT8_SIZE
     if kind in (INT16, UINT16):
@@ -117,7 +118,7 @@ cpdef Py_ssize_t min_size_of(int kind, bint compact) except -1:
 
 
 cdef Plan plan_of(object cls, int version, object error):
-    """The plan of a message class, compiled on first use."""
+    """Returns the plan of a message class; compiles it on first use."""
     cdef list plans = cls._plans
     if 0 <= version < len(plans):
         plan = plans[version]

@@ -36,12 +36,12 @@ cdef inline void set_slot(object instance, Py_ssize_t slot, object value) noexce
 
 
 cdef inline PyObject* get_slot(object instance, Py_ssize_t slot) noexcept:
-    """Borrowed; NULL when the attribute was deleted."""
+    """Returns a borrowed reference; NULL when the attribute was deleted."""
     return (<PyObject**>(<char*><void*>instance + slot))[0]
 
 
 cdef inline object fresh_default(int kind, PyObject* default):
-    """The default of a field of a new instance."""
+    """Returns the default of a field of a new instance."""
     if kind == VALUE:
         return <object>default
     if kind == NEW_LIST:

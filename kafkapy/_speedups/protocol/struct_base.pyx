@@ -25,7 +25,7 @@ cdef extern from *:
 
 
 cdef enum:
-    SHOWN_BYTES = 64          # longer binary values are not printed by repr
+    SHOWN_BYTES = 64          # repr does not print longer binary values
 
 
 cdef Py_ssize_t slot_of(object cls, str name) except -1:
@@ -45,7 +45,7 @@ cdef int default_kind_of(object default) except -1:
 
 
 cdef class Layout:
-    """Names, slots and defaults of one struct class, in declaration order. Owned by the class, immutable.
+    """Names, slots and defaults of one struct class, in declaration order. The class owns it; immutable.
 
     A default is an immutable object, `[]` (a new list for every instance) or a struct class (a new instance for every
     instance).
@@ -73,11 +73,10 @@ cdef class Layout:
 
 
 cdef class StructBase:
-    """What every declared struct is made of: keyword construction, equality, repr, copying. Fields are slots of the
-    subclass.
+    """Base of every declared struct: keyword construction, equality, repr, copying. Fields are slots of the subclass.
 
-    `_unknown_tags` holds tagged fields that the declaration does not know, as {tag: raw bytes}, or None.
-    Instances belong to one thread at a time.
+    `_unknown_tags` holds tagged fields that the declaration does not know, as {tag: raw bytes}, or None. Instances
+    belong to one thread at a time.
     """
 
     def __init__(self, **fields):
@@ -135,7 +134,7 @@ cdef class StructBase:
 
 
 def rebuild(object cls, dict fields, object unknown_tags):
-    """What unpickling and copy.copy call."""
+    """Rebuilds an instance for unpickling and copy.copy."""
     instance = cls(**fields)
     instance._unknown_tags = unknown_tags
     return instance

@@ -37,7 +37,7 @@ cdef object NONE_UUID = ZERO_UUID
 
 
 cdef object uuid_from(const uint8_t* at):
-    """The uuid.UUID of 16 bytes; the shared ZERO_UUID where all are zero."""
+    """Makes the uuid.UUID of 16 bytes; the shared ZERO_UUID for zeros."""
     cdef uint64_t high = <uint64_t>load_int64(at)
     cdef uint64_t low = <uint64_t>load_int64(at + HALF)
     cdef object number
@@ -52,7 +52,7 @@ cdef object uuid_from(const uint8_t* at):
 
 
 cdef int uuid_halves(object value, uint64_t* halves) except -1:
-    """The two halves of a uuid.UUID or of 16 bytes; 0 where the value is neither."""
+    """Splits a uuid.UUID or 16 bytes into two halves; 0 for any other value."""
     cdef PyObject* number
     if type(value) is UUID:
         number = get_slot(value, UUID_INT_SLOT)

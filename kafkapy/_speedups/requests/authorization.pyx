@@ -28,7 +28,8 @@ cdef void authorization_remember(AuthorizationCache* cache, int64_t epoch, const
 
 
 cdef bint is_topic_name(const uint8_t* name, size_t size) noexcept nogil:
-    """Kafka's Topic.isValid: 1 to 249 ASCII letters, digits, '.', '_' and '-', but neither "." nor ".."."""
+    """Whether a topic name is valid, as Kafka's Topic.isValid: 1 to 249 ASCII letters, digits, '.', '_' and '-', but
+    neither "." nor ".."."""
     cdef size_t i
     cdef uint8_t c
     if size == 0 or size > MAX_TOPIC_NAME or (size <= 2 and name[0] == c'.' and name[size - 1] == c'.'):

@@ -53,8 +53,8 @@ cdef enum AuthorizedOperation:      # Kafka's AclOperation codes
     OPERATION_IDEMPOTENT_WRITE = 12
 
 cdef cppclass AuthorizationCache:
-    """Per connection. Key: one byte operation, then the topic name (or "\\x00cluster" / "\\x01" + transactional id).
-    Dropped when its epoch is not the data plane's."""
+    """The decisions of one connection. Key: one byte operation, then the topic name (or "\\x00cluster" / "\\x01" +
+    transactional id). Dropped when its epoch is not the data plane's."""
     int64_t epoch
     unordered_map[string, bint, SeededHash] decisions
     size_t key_bytes                # of all keys
@@ -71,7 +71,7 @@ cdef cppclass ApiCounters:
     int64_t total_histogram[32]     # count of requests with total time < 2**i microseconds
 
 cdef cppclass NodeEndpoint:
-    """Where clients of one listener reach a broker."""
+    """The address of a broker for the clients of one listener."""
     string host
     int32_t port
     string rack

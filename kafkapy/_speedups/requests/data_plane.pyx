@@ -91,7 +91,7 @@ cdef int32_t endpoints_write(DataPlaneState* plane, int16_t listener_index, vect
     return known
 
 
-@cython.no_gc_clear     # what the state points to must outlive every request, also in a garbage cycle
+@cython.no_gc_clear     # the state's targets must outlive every request, also in a garbage cycle
 cdef class DataPlane:
     """Owns the shared state; keeps the Python owners of the tables alive.
 
@@ -140,22 +140,22 @@ cdef class DataPlane:
 
     @property
     def partition_table(self):
-        """The PartitionTable given at the start."""
+        """The PartitionTable of the constructor."""
         return self.partitions
 
     @property
     def fetch_session_cache(self):
-        """The FetchSessionCache given at the start."""
+        """The FetchSessionCache of the constructor."""
         return self.sessions
 
     @property
     def event_queue(self):
-        """The EventQueue given at the start."""
+        """The EventQueue of the constructor."""
         return self.events
 
     @property
     def authorizer_epoch(self):
-        """Decisions cached under another epoch are dropped; -1 when everything is allowed."""
+        """The epoch of valid authorization decisions; -1 when everything is allowed."""
         return atomic_load(&self.state.authorizer_epoch)
 
     @authorizer_epoch.setter
@@ -175,8 +175,8 @@ cdef class DataPlane:
 
     @property
     def request_log_level(self):
-        """What the EventQueue is told of Produce and Fetch: 0 nothing, 1 every request (DEBUG), 2 their bodies too
-        (TRACE)."""
+        """The log level of Produce and Fetch for the EventQueue: 0 nothing, 1 every request (DEBUG), 2 request bodies
+        too (TRACE)."""
         return atomic_load(&self.state.request_log)
 
     @request_log_level.setter
@@ -185,8 +185,8 @@ cdef class DataPlane:
 
     @property
     def verify_transactions(self):
-        """transaction.partition.verification.enable: whether Produce before version 12 is taken into transactions that
-        the coordinator knows of only."""
+        """transaction.partition.verification.enable: whether Produce before version 12 may write only into transactions
+        that the coordinator knows."""
         return bool(atomic_load(&self.state.verify_transactions))
 
     @verify_transactions.setter
@@ -194,7 +194,7 @@ cdef class DataPlane:
         atomic_store(&self.state.verify_transactions, enabled)
 
     def set_endpoints(self, int16_t listener_index, nodes):
-        """Replaces what one listener's clients are told of brokers: {node id: (host, port, rack or None)}."""
+        """Replaces the broker addresses for one listener's clients: {node id: (host, port, rack or None)}."""
         cdef unordered_map[int64_t, NodeEndpoint] fresh
         cdef NodeEndpoint endpoint
         cdef int32_t node_id
@@ -223,7 +223,7 @@ cdef class DataPlane:
             pthread_rwlock_unlock(&self.state.endpoints_lock)
 
     def counters(self):
-        """{api key: {counter: value}} of the APIs that were ever asked for; times in nanoseconds. `total_histogram[i]`
+        """{api key: {counter: value}} of the APIs with at least one request; times in nanoseconds. `total_histogram[i]`
         counts requests whose total time was below 2**i microseconds (and not below 2**(i-1))."""
         cdef int i
         cdef int j

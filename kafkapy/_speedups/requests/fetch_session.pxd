@@ -36,8 +36,8 @@ cdef struct FetchPartitionRequest:
     int32_t max_bytes
 
 cdef cppclass CachedPartition:
-    """One partition of a session: what was asked last and what was answered last. In a doubly linked list, in the order
-    it is served."""
+    """One partition of a session: its last request and its last answer. Member of a doubly linked list in the order of
+    service."""
     FetchTopic* topic
     FetchPartitionRequest request
     int64_t high_watermark          # of the last answer; -1: none, or after an error

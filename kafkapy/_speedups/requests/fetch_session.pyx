@@ -43,7 +43,7 @@ ctypedef pair[int64_t, int32_t] SessionKey
 # ---- topics ----------------------------------------------------------------------------------------------------------
 
 cdef FetchTopic* fetch_topic_new(const uint8_t* name, size_t size, const uint8_t* topic_id) noexcept nogil:
-    """Copies the name (may be empty) and the id (NULL in requests by name)."""
+    """Makes a topic; copies the name (may be empty) and the id (NULL in requests by name)."""
     cdef FetchTopic* topic = new FetchTopic()
     topic.references = 1
     fill_topic(topic, name, size, topic_id)
@@ -203,8 +203,8 @@ cdef SessionKey evictable_key(FetchSession* session) noexcept nogil:
 
 
 cdef void take_out(FetchSessionCacheState* cache, FetchSession* session) noexcept nogil:
-    """Under the cache's mutex, for a session that is in the cache; the cache's reference becomes the caller's, to be
-    dropped without the mutex: a session may hold 200,000 partitions, and every Processor needs the mutex."""
+    """Takes a session out of the cache, under the cache's mutex. The caller gets the cache's reference and drops it
+    without the mutex: a session may hold 200,000 partitions, and every Processor needs the mutex."""
     cdef SessionKey key = evictable_key(session)
     cache.last_used.erase(used_key(session))
     cache.evictable_by_all.erase(key)
@@ -215,8 +215,7 @@ cdef void take_out(FetchSessionCacheState* cache, FetchSession* session) noexcep
 
 
 cdef void use(FetchSessionCacheState* cache, FetchSession* session, int64_t size, int64_t now_ms) noexcept nogil:
-    """Under the cache's mutex, for a session that is (or is becoming) the cache's: its last use and size are now
-    these."""
+    """Updates last use and size of a session of the cache (or of one about to enter it). Under the cache's mutex."""
     cdef bint old_enough = now_ms - session.created_ms > cache.eviction_ms
     cdef SessionKey key
     if session.cached_size != -1:
@@ -237,7 +236,7 @@ cdef void use(FetchSessionCacheState* cache, FetchSession* session, int64_t size
 
 
 cdef FetchSession* evict_unused(FetchSessionCacheState* cache, int64_t unused_ms, int64_t now_ms) noexcept nogil:
-    """Takes out the session unused for longest, if that is longer than so many ms; else NULL."""
+    """Takes out the session unused for longest, if that is longer than `unused_ms`; else NULL."""
     cdef FetchSession* oldest
     if cache.last_used.empty():
         return NULL
@@ -264,7 +263,7 @@ cdef FetchSession* evict_less_valuable(FetchSessionCacheState* cache, bint privi
 
 
 cdef void release(vector[FetchSession*]* sessions) noexcept nogil:
-    """Without the cache's mutex."""
+    """Drops the references, without the cache's mutex."""
     cdef size_t i
     for i in range(sessions.size()):
         session_unref(sessions[0][i])
@@ -272,7 +271,7 @@ cdef void release(vector[FetchSession*]* sessions) noexcept nogil:
 
 cdef bint make_room(FetchSessionCacheState* cache, bint privileged, int64_t size, int64_t now_ms,
                     vector[FetchSession*]* evicted) noexcept nogil:
-    """Under the cache's mutex: whether a session of that size finds a slot and room for its partitions."""
+    """Whether a session of that size finds a slot and room for its partitions. Under the cache's mutex."""
     cdef FetchSession* session
     if cache.slots == 0 or size > cache.max_partitions:
         return False
@@ -315,7 +314,8 @@ cdef void session_remove(FetchSessionCacheState* cache, int32_t session_id) noex
 
 
 cdef int32_t new_session_id(FetchSessionCacheState* cache) noexcept nogil:
-    """Under the cache's mutex. xorshift64*: ids only need to be unlikely to be those of sessions lost in a restart."""
+    """Returns a new id, under the cache's mutex. By xorshift64*: an id must only be unlikely to equal one lost in a
+    restart."""
     cdef int32_t session_id
     while True:
         cache.random ^= cache.random >> 12
@@ -346,7 +346,7 @@ cdef int32_t session_admit(FetchSessionCacheState* cache, FetchSession* session,
 
 cdef bint session_touch(FetchSessionCacheState* cache, FetchSession* session, int64_t size,
                         int64_t now_ms) noexcept nogil:
-    """One that was evicted meanwhile serves the request that has it, and no other."""
+    """Updates the cache after a request. An evicted session serves the request that has it, and no other."""
     cdef bint fits = True
     pthread_mutex_lock(&cache.mutex)
     if session.cached_size != -1:
@@ -362,7 +362,7 @@ cdef bint session_touch(FetchSessionCacheState* cache, FetchSession* session, in
 
 
 cdef void drop_sessions(FetchSessionCacheState* cache, int64_t unused_ms, int64_t now_ms) noexcept nogil:
-    """Drops all that were not used for longer than so many ms; a few at a time, so that Processors get the mutex in
+    """Drops all sessions unused for longer than `unused_ms`, a few at a time, so that Processors get the mutex in
     between."""
     cdef FetchSession* session
     while True:
@@ -377,7 +377,7 @@ cdef void drop_sessions(FetchSessionCacheState* cache, int64_t unused_ms, int64_
 
 
 cdef class FetchSessionCache:
-    """Owns the cache. Created once by the server; used by every Processor."""
+    """Owns the cache. The server creates it once; every Processor uses it."""
 
     def __cinit__(self, size_t slots=1000, int64_t eviction_ms=120_000, int64_t max_partitions=500_000):
         """slots: max.incremental.fetch.session.cache.slots, 0 for no sessions at all; eviction_ms: Kafka's fixed 120 s,
@@ -399,7 +399,7 @@ cdef class FetchSessionCache:
         del self.state
 
     def __len__(self):
-        """Sessions in the cache."""
+        """The number of sessions in the cache."""
         cdef size_t count
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
@@ -413,8 +413,8 @@ cdef class FetchSessionCache:
             drop_sessions(self.state, ANY_TIME, 0)
 
     def expire(self, int64_t unused_ms):
-        """Closes the sessions that no request has used for longer than so many ms. Any thread; blocks nobody for
-        long."""
+        """Closes the sessions that no request has used for longer than `unused_ms`. Any thread; blocks no other thread
+        for long."""
         with nogil:
             drop_sessions(self.state, unused_ms, monotonic_ns() // NS_PER_MS)
 

@@ -33,7 +33,7 @@ cdef void entry_unref(TopicEntry* entry) noexcept nogil:
 
 
 cdef LookupStatus find_partition(TopicEntry* entry, int32_t partition, LogState** log) noexcept nogil:
-    """Under the read lock."""
+    """Finds a partition, under the read lock."""
     if partition < 0 or partition >= entry.partition_count:
         return LOOKUP_UNKNOWN_PARTITION
     if <size_t>partition >= entry.partitions.size() or entry.partitions[partition] == NULL:
@@ -45,7 +45,7 @@ cdef LookupStatus find_partition(TopicEntry* entry, int32_t partition, LogState*
 
 cdef TopicEntry* find_topic(unordered_map[string, TopicPointer, SeededHash]* topics, const uint8_t* key,
                             Py_ssize_t size) noexcept nogil:
-    """Under either lock; NULL when there is none."""
+    """Finds a topic, under either lock; NULL when the table has none."""
     cdef string wanted
     if size > 0:
         wanted.assign(<const char*>key, size)
@@ -111,7 +111,7 @@ cdef LeaderHint partition_leader(PartitionTableState* t, const uint8_t* name, Py
 
 
 cdef class PartitionTable:
-    """Owns the table. Created once by the server; written on the control loop, read by every Processor without the
+    """Owns the table. The server creates it once; the control loop writes it, every Processor reads it without the
     GIL."""
 
     def __cinit__(self):
@@ -131,11 +131,9 @@ cdef class PartitionTable:
         del self.state
 
     def put(self, str topic, bytes topic_id, int32_t partition_count):
-        """Adds a topic or changes its partition count; a known name with another id is a new topic, and loses
-        its logs.
+        """Adds a topic or changes its partition count; a known name with another id is a new topic, and loses its logs.
 
-        `topic_id` is 16 raw bytes; all zero means that the topic has no id. ValueError for another size or a negative
-        count.
+        `topic_id` is 16 raw bytes; all zero: the topic has no id. ValueError for another size or a negative count.
         """
         if len(topic_id) != TOPIC_ID_SIZE:
             raise ValueError(f"a topic id has 16 bytes, not {len(topic_id)}")
@@ -171,7 +169,7 @@ cdef class PartitionTable:
                 entry_unref(replaced)
 
     def set_log(self, str topic, int32_t partition, PartitionLog log not None):
-        """Hosts a partition here. KeyError when the topic was not put, ValueError when the partition number is out of
+        """Hosts a partition here. KeyError for a topic without `put`, ValueError for a partition number out of
         range."""
         cdef string name = topic.encode()
         cdef TopicEntry* entry
@@ -201,8 +199,8 @@ cdef class PartitionTable:
         self.logs[topic, partition] = log
 
     def remove_log(self, str topic, int32_t partition):
-        """The partition is no longer hosted here (fetch and produce answer NOT_LEADER_OR_FOLLOWER); nothing happens
-        when it was not."""
+        """Ends the hosting of a partition here (fetch and produce answer NOT_LEADER_OR_FOLLOWER). No effect on a
+        partition that is not hosted."""
         cdef string name = topic.encode()
         cdef TopicEntry* entry
         cdef LogState* previous = NULL
@@ -218,7 +216,7 @@ cdef class PartitionTable:
         self.logs.pop((topic, partition), None)
 
     def remove_topic(self, str topic):
-        """Forgets a topic with its logs; nothing happens when it is unknown."""
+        """Forgets a topic with its logs. No effect on an unknown topic."""
         cdef string name = topic.encode()
         cdef TopicEntry* entry
         with nogil:
@@ -231,7 +229,7 @@ cdef class PartitionTable:
         self.forget_logs(topic)
 
     def set_leader(self, str topic, int32_t partition, int32_t leader_id, int32_t leader_epoch):
-        """Says who leads a partition that is not hosted here: told to clients in Produce v10+ and Fetch v16+
+        """Sets the leader of a partition that is not hosted here; Produce v10+ and Fetch v16+ tell it to clients
         (KIP-951)."""
         cdef string name = topic.encode()
         cdef TopicEntry* entry
@@ -255,11 +253,11 @@ cdef class PartitionTable:
         return self.logs.get((topic, partition))
 
     def hosted(self):
-        """(topic, partition) of everything hosted here, sorted."""
+        """(topic, partition) of every partition hosted here, sorted."""
         return sorted(self.logs)
 
     def topics(self):
-        """(name, topic id, partition count) of every topic known, sorted by name."""
+        """(name, topic id, partition count) of every known topic, sorted by name."""
         cdef unordered_map[string, TopicPointer, SeededHash].iterator it
         cdef TopicEntry* entry
         cdef vector[string] names
@@ -288,7 +286,7 @@ cdef class PartitionTable:
         return sorted(out)
 
     cdef void unlink(self, TopicEntry* entry) noexcept nogil:
-        """Under the write lock; the table's reference passes to the caller."""
+        """Unlinks a topic, under the write lock; the caller gets the table's reference."""
         cdef string id_key
         id_key.assign(<const char*>entry.topic_id, TOPIC_ID_SIZE)
         entry.deleted = True

@@ -63,9 +63,9 @@ cdef void response_header_write(const ApiTableState* table, const Frame* frame, 
 
 
 cdef class ApiTable:
-    """Which API keys and versions come in: a dict of api key to (min version, max version, first flexible version or
-    None, served by the data plane). Built once by the server from the registry of handlers; read by Processors and the
-    RequestChannel."""
+    """The accepted API keys and versions: a dict of api key to (min version, max version, first flexible version or
+    None, served by the data plane). The server builds it once from the registry of handlers; Processors and the
+    RequestChannel read it."""
 
     def __cinit__(self, dict apis not None):
         cdef int key

@@ -33,9 +33,9 @@ from kafkapy._speedups.records.short_record cimport short_copy, short_record
 
 cdef enum:
     DEFAULT_CHUNK_BYTES = 1 << 30
-    MAX_CHUNK_BYTES = 1 << 30           # with a batch of 256 MiB, thrice for names, still below 2 GiB
+    MAX_CHUNK_BYTES = 1 << 30           # a batch of 256 MiB, with threefold room for names, stays below 2 GiB
     REPLACED_SIZE = 3                   # bytes of U+FFFD
-    MIN_SPARE = 65536                   # smaller ones malloc has at hand
+    MIN_SPARE = 65536                   # malloc has smaller blocks at hand
     MAX_SPARE_TOTAL = 1 << 26
     SPARES = 4                          # of each kind of buffer
     MICROS = 1000                       # in a ms
@@ -52,7 +52,7 @@ COLUMN_NAMES = {
 }
 
 
-# Of the GIL.
+# The GIL guards these.
 cdef ByteBuffer[COLUMN_BUFFERS][SPARES] spare
 cdef int[COLUMN_BUFFERS] spare_count
 cdef size_t spare_total = 0
@@ -62,7 +62,7 @@ cdef size_t spare_total = 0
 
 
 cdef bint reserve(ByteBuffer* buffer, size_t room) noexcept nogil:
-    """Room behind the buffer's end; False when memory is out."""
+    """Makes room behind the buffer's end; False when memory is out."""
     cdef size_t capacity = buffer.capacity
     cdef uint8_t* data
     if room <= capacity - buffer.size:
@@ -77,7 +77,7 @@ cdef bint reserve(ByteBuffer* buffer, size_t room) noexcept nogil:
 
 
 cdef bint reserve_bits(ByteBuffer* buffer, int64_t rows) noexcept nogil:
-    """Bits for so many rows in all, the new ones set."""
+    """Makes bits for so many rows in all; the new bits are set."""
     cdef size_t size = <size_t>(rows + 7) // 8
     if size > buffer.size:
         if not reserve(buffer, size - buffer.size):
@@ -88,7 +88,7 @@ cdef bint reserve_bits(ByteBuffer* buffer, int64_t rows) noexcept nogil:
 
 
 cdef bint reserve_ends(ByteBuffer* buffer, int64_t count) noexcept nogil:
-    """Room for so many more ends, the leading 0 among them."""
+    """Makes room for so many more ends, the leading 0 among them."""
     if not reserve(buffer, (count + 1) * sizeof(int32_t)):
         return False
     if buffer.size == 0:
@@ -153,8 +153,8 @@ cdef void add_int32s(ByteBuffer* data, int32_t value, int64_t count) noexcept no
 
 
 cdef inline int32_t utf8_length(const uint8_t* at, int32_t left) noexcept nogil:
-    """Bytes of the character that begins here; minus the bytes to replace when it is none (at least one, else the part
-    that could have become a character: what Python replaces by one U+FFFD)."""
+    """Bytes of the character that begins here, or minus the bytes to replace when they are no character: at least one,
+    else the part that could have become a character, which Python replaces by one U+FFFD."""
     cdef uint8_t lead = at[0]
     cdef uint8_t low = 0x80
     cdef uint8_t high = 0xBF
@@ -201,7 +201,7 @@ cdef void add_name(ByteBuffer* data, const uint8_t* at, int32_t size) noexcept n
 
 
 cdef void add_headers(ColumnChunk* chunk, const uint8_t* headers, int64_t headers_size, int32_t count) noexcept nogil:
-    """record_read has walked over them: every length is right."""
+    """Adds the headers of a record. record_read has walked over them: every length is right."""
     cdef Cursor c
     cdef const uint8_t* at
     cdef int32_t i, size
@@ -232,7 +232,7 @@ cdef inline int64_t micros(int64_t ms) noexcept nogil:
 
 
 cdef bint chunk_reserve(ColumnChunk* chunk, int wanted, int64_t batch_bytes, int64_t records) noexcept nogil:
-    """Room for all that a batch of so many bytes and records can add. False when memory is out."""
+    """Makes room for everything that a batch of so many bytes and records can add. False when memory is out."""
     cdef ByteBuffer* b = chunk.buffers
     cdef int64_t rows = chunk.rows + records
     cdef int64_t headers = batch_bytes // 2         # each takes two bytes at least
@@ -277,8 +277,8 @@ cdef int64_t chunk_walk(ColumnChunk* chunk, int wanted, const FetchedBatch* batc
     """Adds records of the batch from next_offset on and below end_offset; returns how many. At the end, next_offset is
     the end and records may be left. `good` False: the record at the cursor is malformed.
 
-    Works on copies of what it moves: bytes that are written might be anything, so the compiler would read all else
-    again. And nobody else gets a pointer to `record` and `c`, so that they need not be in memory at all.
+    The loop works on copies of its moving values: a written byte might be anything, so the compiler would read all
+    other fields again. No other function gets a pointer to `record` and `c`, so that they need not be in memory at all.
     """
     cdef RecordView record, long_record
     cdef ByteBuffer* b = chunk.buffers
@@ -404,7 +404,7 @@ cdef void give_back(ByteBuffer* buffer, int index) noexcept:
 
 
 cdef void get_spare(ByteBuffer* buffer, int index) noexcept:
-    """An empty buffer, with memory of an earlier one where there is one."""
+    """Makes an empty buffer, with the memory of an earlier buffer if there is one."""
     global spare_total
     buffer_init(buffer)
     if spare_count[index] > 0:
@@ -422,13 +422,13 @@ cdef class ColumnBuffer:
         give_back(&self.buffer, self.index)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        # There is always a pointer, also to nothing.
+        # The pointer is never NULL, also for no bytes.
         PyBuffer_FillInfo(view, self, self.buffer.data if self.buffer.data != NULL else <uint8_t*>b"", self.buffer.size,
                           1, flags)
 
 
 cdef ColumnBuffer taken(ByteBuffer* buffers, int index):
-    """One of a chunk's buffers, without the memory that it did not need where that is much."""
+    """Takes one of a chunk's buffers; returns unused memory if it is much."""
     cdef ByteBuffer* buffer = &buffers[index]
     cdef ColumnBuffer out = ColumnBuffer.__new__(ColumnBuffer)
     cdef uint8_t* data
@@ -445,10 +445,10 @@ cdef ColumnBuffer taken(ByteBuffer* buffers, int index):
 
 
 cdef class ArrowColumns:
-    """Rows of these columns (a subset of COLUMN_NAMES), filled by append() and handed out once by finish(). ValueError
+    """Rows of these columns (a subset of COLUMN_NAMES); append() fills them, finish() hands them out once. ValueError
     for other names.
 
-    `rows` and `bytes` are what is in it; `topics` are the names that the topic column's indexes mean. spark: in the
+    `rows` and `bytes` measure the contents; `topics` are the names behind the topic column's indexes. spark: in the
     types of Apache Spark.
     """
 
@@ -484,7 +484,7 @@ cdef class ArrowColumns:
         return list(self.topic_indexes)
 
     cdef ColumnChunk* chunk_for(self, int64_t batch_bytes, int32_t records) except NULL:
-        """The chunk that takes a batch of so many bytes and records, with room for it."""
+        """Returns the chunk for a batch of so many bytes and records, with room for it."""
         cdef ColumnChunk* chunk
         cdef int i
         cdef bint full = True
@@ -509,11 +509,11 @@ cdef class ArrowColumns:
 
     cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=False,
                          int64_t end_offset=INT64_MAX, int64_t max_bytes=INT64_MAX) except -1:
-        """Takes up to so many records of a started partition, all of them below end_offset, and returns how many: fewer
-        only at the end, once `bytes` has come to max_bytes, or before an error, which the next call raises (as
+        """Takes up to max_records of a started partition, all below end_offset, and returns how many. Takes fewer only
+        at the end, once `bytes` has reached max_bytes, or before an error, which the next call raises (as
         FetchedPartition.take). MemoryError.
 
-        partition.next_offset is end_offset or more once there is nothing left below it in the partition.
+        partition.next_offset is end_offset or more once the partition has no record left below it.
         """
         cdef ColumnChunk* chunk
         cdef const FetchedBatch* batch
@@ -565,11 +565,12 @@ cdef class ArrowColumns:
         return taken
 
     def finish(self):
-        """What was collected, and an empty object again (`topics` stay): for each chunk (rows, {column: buffers}).
+        """Hands out the collected rows and empties the object (`topics` stay): for each chunk (rows, {column:
+        buffers}).
 
         key, value: (null count, valid, ends, data); headers: (null count, valid, ends, how many, name ends, name data,
-        null count of values, valid ones, value ends, value data); timestamp: (null count, valid, data); the others
-        their data. `valid` is None where none is null.
+        null count of values, valid ones, value ends, value data); timestamp: (null count, valid, data); the other
+        columns their data. `valid` is None for a column without nulls.
         """
         cdef list out = []
         cdef ColumnChunk* chunk

@@ -51,7 +51,7 @@ cdef inline int64_t end_at(const BytesColumn* column, int64_t row) noexcept nogi
 
 
 cdef inline const uint8_t* bytes_at(const BytesColumn* column, int64_t row, int64_t* size) noexcept nogil:
-    """The row's bytes; NULL and size -1 for null."""
+    """Returns the row's bytes; NULL and size -1 for null."""
     cdef int64_t start
     row += column.first
     if not column.present or not is_valid(column.valid, row):
@@ -59,13 +59,13 @@ cdef inline const uint8_t* bytes_at(const BytesColumn* column, int64_t row, int6
         return NULL
     start = end_at(column, row)
     size[0] = end_at(column, row + 1) - start
-    # A pointer also to nothing: NULL is null.
+    # Empty bytes have a pointer, too: NULL means null.
     return column.data + start if column.data != NULL else <const uint8_t*>b""
 
 
 cdef inline uint64_t mixed(uint64_t z) noexcept nogil:
-    """Each bit of the result depends on all of z (the finalizer of SplitMix64): sums of similar hashes are not
-    similar."""
+    """Mixes the bits: each bit of the result depends on all of z (the finalizer of SplitMix64), so sums of similar
+    hashes are not similar."""
     z = (z ^ (z >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * <uint64_t>0x94D049BB133111EB
     return z ^ (z >> 31)
@@ -104,7 +104,7 @@ cdef NumberColumn number_column(parts) except *:
 
 
 cdef class ArrowRows:
-    """`rows` rows of columns that `owner` keeps alive. Addresses, 0 for none; None for a column that is not there.
+    """`rows` rows of columns that `owner` keeps alive. Addresses, 0 for none; None for an absent column.
 
     key, value: (valid, ends, data, first row, whether ends are int64); headers: three of these: the lists, names,
     values; topic: (valid, int32 indexes, first row) into `topics`; partition, timestamp: (valid, int32 or int64 data,
@@ -127,7 +127,7 @@ cdef class ArrowRows:
         self.timestamp = number_column(timestamp)
 
     cdef int32_t encode_headers(self, int64_t row, ByteBuffer* into) except -1:
-        """Writes the row's headers as a record has them, and returns how many."""
+        """Writes the row's headers in a record's encoding, and returns how many."""
         cdef const uint8_t* at
         cdef int64_t i, size
         cdef int64_t start, end
@@ -166,7 +166,7 @@ cdef class ArrowRows:
         return <str>self.topics[index]
 
     cdef int32_t partition_of(self, int64_t row) except? -1:
-        """ANY_PARTITION where the row names none."""
+        """Returns the row's partition, or ANY_PARTITION without one."""
         cdef int32_t partition
         row += self.partition.first
         if not self.partition.present or not is_valid(self.partition.valid, row):
@@ -177,8 +177,8 @@ cdef class ArrowRows:
         return partition
 
     def checksum(self):
-        """The sum over all rows, modulo 2**64, of a hash of key and value: the same in whatever order and batches the
-        rows come. Null is not the same as empty."""
+        """The sum over all rows, modulo 2**64, of a hash of key and value: the order and the batches of the rows do not
+        matter. Null differs from empty."""
         cdef uint64_t out
         with nogil:
             out = self.checksum_of()
@@ -201,14 +201,14 @@ cdef class ArrowRows:
         return out
 
     cdef list queues_of(self, RecordAccumulator accumulator, str topic):
-        """The TopicQueue of each of `topics`, or the one of `topic`; None for a topic that is not known yet."""
+        """Returns the TopicQueue of each of `topics`, or the one of `topic`; None for an unknown topic."""
         return [accumulator.topics.get(name) for name in ([topic] if topic is not None else self.topics or ())]
 
     cdef int64_t send_open(self, RecordAccumulator accumulator, list queues, bint one_topic, int64_t row, int64_t last,
                            int64_t now_ms, RecordSpans spans, ByteBuffer* headers) except -1:
-        """Appends rows from `row` on while each is a record without a fault and goes into a batch that is open: the
-        first that is not or does not, or `last`. Neither runs Python code, but to wake the sender at the end, nor gives
-        the GIL to anybody."""
+        """Appends rows from `row` on while each is a valid record and fits an open batch. Returns the first row that is
+        not or does not, or `last`. Runs no Python code, except to wake the sender at the end, and never releases the
+        GIL."""
         cdef BytesColumn keys = self.key
         cdef BytesColumn values = self.value
         cdef NumberColumn partitions = self.partition
@@ -282,10 +282,10 @@ cdef class ArrowRows:
         return row
 
     def send(self, RecordSender sender not None, str topic, int64_t now_ms, RecordSpans spans=None):
-        """Appends every row, to `topic` where it is not None, and adds where they went to `spans`.
+        """Appends every row, to `topic` where it is not None, and adds their batches to `spans`.
 
-        Waits and raises as RecordSender.send does; ValueError for a row that names no topic or a partition below 0. The
-        rows before one that fails are in `spans`.
+        Waits and raises as RecordSender.send does; ValueError for a row that names no topic or a partition below 0.
+        After a failure, `spans` has the rows before the failed one.
         """
         cdef ByteBuffer headers
         cdef ProducerBatch batch
@@ -308,7 +308,7 @@ cdef class ArrowRows:
                     row = self.send_open(sender.accumulator, queues, topic is not None, row, min(row + TURN, self.rows),
                                          now_ms, spans, &headers)
                     if row > at:
-                        # No bytecode is run here, so nobody else would get the GIL.
+                        # This loop runs no bytecode, so no other thread would get the GIL.
                         with nogil:
                             pass
                         continue

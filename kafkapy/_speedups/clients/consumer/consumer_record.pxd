@@ -6,11 +6,11 @@ from kafkapy._speedups.records.record_batch cimport RecordView
 
 
 cdef class RecordMemory:
-    """Memory in which keys, values and headers lie: a response, or a slab of what was decompressed."""
+    """Memory of keys, values and headers: a response, or a slab of decompressed bytes."""
     cdef uint8_t* data          # malloc'ed; goes to spare_memory with the object
 
 cdef class RecordOrigin:
-    """What the records of one batch have in common."""
+    """The common fields of the records of one batch."""
     cdef object topic
     cdef object key_deserializer
     cdef object value_deserializer

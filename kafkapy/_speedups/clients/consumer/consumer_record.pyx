@@ -42,7 +42,7 @@ cdef tuple FIELDS = (
     "serialized_value_size",
     "serialized_header_size",
 )
-# By the type of a deserializer: whether its deserialize() wants the headers.
+# By the type of a deserializer: whether its deserialize() takes the headers.
 cdef dict TAKES_HEADERS = {}
 
 
@@ -80,7 +80,7 @@ cdef RecordOrigin origin_of(object topic, int32_t partition, int32_t leader_epoc
 
 
 cdef object deserialized(ConsumerRecord record, object deserializer, object data, str what):
-    """RecordDeserializationError, naming the record, for whatever the deserializer raises."""
+    """Deserializes; wraps every exception of the deserializer in a RecordDeserializationError that names the record."""
     try:
         deserialize = getattr(deserializer, "deserialize", None)
         if deserialize is None:
@@ -102,17 +102,17 @@ cdef object deserialized(ConsumerRecord record, object deserializer, object data
 
 
 def wants_headers(deserialize):
-    """Whether a bound deserialize() takes topic, headers and data, and not topic and data alone."""
+    """Whether a bound deserialize() takes topic, headers and data, rather than topic and data alone."""
     try:
         inspect.signature(deserialize).bind("", [], b"")
     except TypeError:
         return False
-    except ValueError:          # one that says nothing of its parameters
+    except ValueError:          # it does not declare its parameters
         return True
     return True
 
 
-# Without the garbage collector: a record refers to nothing that can refer to it, except what a caller puts into a
+# Without the garbage collector: no reference leads from a record back to it, unless a caller puts one into a
 # deserialized value.
 @cython.final
 @cython.no_gc
@@ -120,11 +120,11 @@ def wants_headers(deserialize):
 cdef class ConsumerRecord:
     """A record of a topic: topic, partition, leader_epoch, offset, timestamp (ms), timestamp_type (0 CreateTime, 1
     LogAppendTime, -1 none), key, value, headers ((name, value) pairs: a list, or a tuple from the asyncio consumer),
-    checksum (None), serialized_key_size, serialized_value_size (bytes, -1 for None) and serialized_header_size (bytes,
-    -1 without headers).
+    checksum (None), serialized_key_size, serialized_value_size (bytes, -1 for None) and serialized_header_size
+    (bytes, -1 without headers).
 
-    key, value and headers are made on first use; RecordDeserializationError then, when a deserializer raises. Not to be
-    shared by threads before that.
+    key, value and headers are made on first use; a failing deserializer then raises RecordDeserializationError. Threads
+    must not share the record before that.
     """
 
     _fields = FIELDS
@@ -178,8 +178,8 @@ cdef class ConsumerRecord:
         cdef list headers
         cdef RecordMemory memory
         if not self.made & HEADERS_MADE:
-            # Lists and tuples may run the garbage collector, and so somebody who makes the rest of this very record:
-            # what is read stays.
+            # A new list or tuple may run the garbage collector, and thus code that makes the rest of this very record:
+            # the memory must stay.
             memory = self.memory
             # record_read has walked over them: every length is right.
             cursor_init(&c, self.headers_at, self.headers_size)
@@ -223,7 +223,7 @@ cdef class ConsumerRecord:
 
     @property
     def leader_epoch(self):
-        """The leader epoch in which the record was appended; -1 when not known."""
+        """The leader epoch of the record's append; -1 when it is unknown."""
         return self.origin.leader_epoch
 
     @property
@@ -233,12 +233,12 @@ cdef class ConsumerRecord:
 
     @property
     def key(self):
-        """The key, deserialized; None when the record has none."""
+        """The deserialized key; None when the record has none."""
         return self.make_key()
 
     @property
     def value(self):
-        """The value, deserialized; None for a tombstone."""
+        """The deserialized value; None for a tombstone."""
         return self.make_value()
 
     @property
@@ -248,17 +248,17 @@ cdef class ConsumerRecord:
 
     @property
     def checksum(self):
-        """None: records have no checksum of their own since message format v2."""
+        """None: records have no checksum since message format v2."""
         return None
 
     @property
     def serialized_key_size(self):
-        """Bytes of the key, -1 when there is none."""
+        """Bytes of the key, -1 without a key."""
         return self.key_size
 
     @property
     def serialized_value_size(self):
-        """Bytes of the value, -1 when there is none."""
+        """Bytes of the value, -1 without a value."""
         return self.value_size
 
     @property
@@ -272,7 +272,7 @@ cdef class ConsumerRecord:
         return dict(zip(FIELDS, self.fields()))
 
     def _replace(self, **changes):
-        """A record with these fields and the others as they are. ValueError for a name that is no field."""
+        """A record with these fields changed. ValueError for an unknown name."""
         values = self._asdict()
         unknown = set(changes) - set(FIELDS)
         if unknown:

@@ -75,10 +75,10 @@ cdef bint begins_before(const AbortedTransaction& a, const AbortedTransaction& b
 
 cdef class FetchResponseFrame(ResponseFrame):
     """The response to one Fetch of this version. check_crcs: whether a wrong CRC is an error (check.crcs).
-    max_decompressed: bytes that the I/O thread may open compressed batches to; batches past that are opened when they
-    are reached, one at a time.
+    max_decompressed: the bytes of compressed batches that the I/O thread may open; later batches are opened at their
+    turn, one at a time.
 
-    throttle_ms, error_code and session_id are the response's; the session's are 0 before version 7.
+    throttle_ms, error_code and session_id are the response's; before version 7 the session's fields are 0.
     """
 
     def __cinit__(self, int version, bint check_crcs=True, int64_t max_decompressed=0x7FFFFFFFFFFFFFFF):
@@ -175,7 +175,7 @@ cdef class FetchResponseFrame(ResponseFrame):
                 tags -= 1
 
     cdef void parse_partition(self, Cursor* c, PartitionData* data) noexcept nogil:
-        """What stands before the records."""
+        """Parses the fields before the records."""
         cdef bint flexible = self.version >= FLEXIBLE_VERSION
         cdef AbortedTransaction transaction
         cdef int32_t i, count
@@ -215,7 +215,7 @@ cdef class FetchResponseFrame(ResponseFrame):
 
     @property
     def node_endpoints(self):
-        """[(node id, host, port, rack or None)] of the leaders that partitions have now (KIP-951)."""
+        """[(node id, host, port, rack or None)] of the partitions' current leaders (KIP-951)."""
         cdef EndpointData endpoint
         cdef size_t i
         if self.made_endpoints is None:
@@ -232,8 +232,7 @@ cdef class FetchResponseFrame(ResponseFrame):
         return self.made_endpoints
 
     def partitions(self):
-        """The FetchedPartitions, in the response's order; once. KafkaProtocolError when the response cannot be
-        decoded."""
+        """The FetchedPartitions, in the response's order; once. KafkaProtocolError for a malformed response."""
         cdef list out = []
         cdef FetchedPartition partition
         cdef PartitionData* data
@@ -269,7 +268,7 @@ cdef class FetchResponseFrame(ResponseFrame):
         return out
 
     def feed(self, frame):
-        """Reads a whole frame without its size, as the I/O thread does with what it has received. A frame takes one
+        """Reads a whole frame without its size, as the I/O thread does with received bytes. A frame takes one
         response."""
         cdef Py_buffer view
         cdef uint8_t* memory
@@ -290,7 +289,7 @@ cdef class FetchResponseFrame(ResponseFrame):
 
 
 cdef void parse_partition_tag(Cursor* c, uint32_t tag, PartitionData* data, Cursor* whole) noexcept nogil:
-    """One tagged field of a partition; whole.error when it is cut."""
+    """Parses one tagged field of a partition; whole.error when it is cut."""
     if whole.error:
         return
     if tag == TAG_DIVERGING_EPOCH:

@@ -91,9 +91,9 @@ cdef extern from * nogil:
 
 cdef enum:
     SLAB_SIZE = 1 << 20
-    SLACK = 4096                    # what may stay unused behind a slab
-    FIRST_RATIO = 4                 # output to expect for an input
-    SMALLEST_ROOM = 1 << 16         # an LZ4 block, which is opened in place where there is room for the largest one
+    SLACK = 4096                    # the unused end of a slab may be this large
+    FIRST_RATIO = 4                 # expected output for an input
+    SMALLEST_ROOM = 1 << 16         # an LZ4 block, opened in place where the slab has room for the largest output
 
 
 cdef inline void entry_init(FetchedBatch* entry, int64_t offset, FetchedState state) noexcept nogil:
@@ -133,7 +133,7 @@ cdef inline void entry_of(const BatchHeader* header, const uint8_t* data, Fetche
 
 
 cdef inline void close_for_now(FetchedBatch* entry, const uint8_t* data, int64_t size, int64_t* budget) noexcept nogil:
-    """What is open already has to be read before there is memory for this one."""
+    """Leaves the batch closed: the user must read the open batches before this one gets memory."""
     entry.state = FETCHED_CLOSED
     entry.records = data
     entry.size = size
@@ -232,8 +232,8 @@ cdef void batch_open(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_behin
 
 cdef bint open_in_slab(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_behind,
                        vector[Slab]* slabs) noexcept nogil:
-    """Decompresses the batch to where it is to stay. False: it could not, for want of room or because it is damaged;
-    nothing has changed."""
+    """Decompresses the batch to its final place. False without room or for a damaged batch; then nothing has
+    changed."""
     cdef size_t room = max(<size_t>SMALLEST_ROOM, FIRST_RATIO * <size_t>batch.size)
     cdef ByteBuffer into
     cdef Slab* last
@@ -246,7 +246,7 @@ cdef bint open_in_slab(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_beh
     into.data = last.data
     into.size = last.size
     into.capacity = last.capacity
-    # With this limit it neither grows nor moves.
+    # With this limit the buffer neither grows nor moves.
     max_bytes = min(max_bytes, <int64_t>(last.capacity - last.size) - 1)
     if decompress_into(batch.attributes & CODEC_MASK, batch.records, batch.size, max_bytes, &into) != COMPRESSION_OK:
         return False
@@ -259,7 +259,7 @@ cdef bint open_in_slab(FetchedBatch* batch, int64_t max_bytes, int64_t bytes_beh
 
 
 cdef void slab_adopt(vector[Slab]* slabs, ByteBuffer* into) noexcept nogil:
-    """The buffer as a slab, without what it does not need."""
+    """Makes the buffer a slab, and returns its unused memory."""
     cdef Slab slab
     cdef uint8_t* data
     if into.capacity - into.size > SLACK:
@@ -273,7 +273,7 @@ cdef void slab_adopt(vector[Slab]* slabs, ByteBuffer* into) noexcept nogil:
 
 
 cdef bint slab_new(vector[Slab]* slabs, size_t capacity) noexcept nogil:
-    """An empty slab behind the others. False: no memory."""
+    """Adds an empty slab behind the others. False: no memory."""
     cdef Slab slab
     slab.capacity = capacity
     slab.size = 0
@@ -287,8 +287,8 @@ cdef bint slab_new(vector[Slab]* slabs, size_t capacity) noexcept nogil:
 
 
 cdef bint slab_copy(vector[Slab]* slabs, ByteBuffer* into, size_t wanted) noexcept nogil:
-    """A copy of the scratch buffer behind the last slab's bytes, or in a new slab; the scratch memory is given back.
-    False: no memory."""
+    """Copies the scratch buffer behind the last slab's bytes, or into a new slab; returns the scratch memory. False: no
+    memory."""
     cdef Slab* last
     if slabs.size() == 0 or slabs.back().capacity - slabs.back().size < into.size:
         if not slab_new(slabs, max(into.size, min(wanted, <size_t>SLAB_SIZE))):

@@ -67,7 +67,7 @@ cdef inline FetchedState state_of(MessageStatus status) noexcept nogil:
 
 
 cdef bint write_message(const Message* message, int64_t offset, int64_t base_offset, ByteBuffer* out) noexcept nogil:
-    """False when the offset is too far from the batch's."""
+    """Writes a message as a record. False when the offset is too far from the batch's."""
     cdef RecordView record
     if offset < base_offset or offset - base_offset > INT32_MAX:
         return False
@@ -96,7 +96,7 @@ cdef int64_t messages_convert(const uint8_t* data, int64_t available, int64_t ma
     entry.timestamp_type = timestamp_type_of(&message)
     if status != MESSAGE_OK:
         entry.state = state_of(status)
-        # The message is walked over where its length is one.
+        # A malformed message with a valid length is skipped whole.
         if entry.state == FETCHED_BAD_LENGTH:
             return available
         return load_int32(data + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD
@@ -158,7 +158,7 @@ cdef FetchedState open_wrapper(const Message* wrapper, int64_t max_bytes, Fetche
 
 cdef FetchedState rewrite_inside(const uint8_t* data, int64_t size, const Message* wrapper, FetchedBatch* entry,
                                  ByteBuffer* out) noexcept nogil:
-    """The messages inside a wrapper: walked once for the last one's offset, once to be written."""
+    """Reads the messages inside a wrapper twice: once for the last offset, once to write the records."""
     cdef Message message
     cdef MessageStatus status
     cdef int64_t at = 0

@@ -98,9 +98,9 @@ cdef void partition_data_free(PartitionData* data) noexcept nogil:
 
 
 cdef class FetchedPartition:
-    """One partition of a Fetch response. `bytes` is the memory it holds; `end_offset` (-1 without a batch) and
-    `end_epoch` are those of the last whole batch, known before anything is read; `leader_epoch` is that of the batch
-    read last, -1 before.
+    """One partition of a Fetch response. `bytes` is the memory it holds. `end_offset` (-1 without a batch) and
+    `end_epoch` belong to the last whole batch, and are known before the first read. `leader_epoch` belongs to the
+    batch of the last read, -1 before.
     """
 
     def __cinit__(self):
@@ -119,7 +119,7 @@ cdef class FetchedPartition:
         partition_data_free(self.data)
 
     cdef void adopt(self, PartitionData* data, RecordMemory response) noexcept:
-        """Takes over what the I/O thread has made."""
+        """Takes over the I/O thread's result."""
         cdef size_t i
         self.data = data
         self.response = response
@@ -137,22 +137,22 @@ cdef class FetchedPartition:
 
     @property
     def error_code(self):
-        """The error code of the partition, 0 for none."""
+        """The partition's error code, 0 for none."""
         return self.data.error_code
 
     @property
     def high_watermark(self):
-        """Offset up to which all replicas have the partition, as the broker saw it."""
+        """The offset up to which all replicas have the partition, as the broker saw it."""
         return self.data.high_watermark
 
     @property
     def last_stable_offset(self):
-        """Offset below which all transactions are decided; -1 when not known."""
+        """The offset below which all transactions are decided; -1 when it is unknown."""
         return self.data.last_stable_offset
 
     @property
     def log_start_offset(self):
-        """The first offset that is left; -1 when not known."""
+        """The first remaining offset; -1 when it is unknown."""
         return self.data.log_start_offset
 
     @property
@@ -162,7 +162,7 @@ cdef class FetchedPartition:
 
     @property
     def diverging_epoch(self):
-        """(epoch, end offset) at which the log and what the fetcher has read still agree, or None."""
+        """(epoch, end offset) up to which the log and the fetcher's records agree, or None."""
         if self.data.diverging_epoch.offset < 0:
             return None
         return self.data.diverging_epoch.epoch, self.data.diverging_epoch.offset
@@ -174,7 +174,7 @@ cdef class FetchedPartition:
 
     @property
     def current_leader(self):
-        """(broker id, leader epoch) of the leader, with an error that says it is another one (KIP-951); else None."""
+        """(broker id, leader epoch) of the new leader, with an error that reports a new leader (KIP-951); else None."""
         if self.data.leader_id < 0 and self.data.leader_epoch < 0:
             return None
         return self.data.leader_id, self.data.leader_epoch
@@ -193,7 +193,7 @@ cdef class FetchedPartition:
 
     def start(self, str topic not None, int64_t fetch_offset, bint read_committed, key_deserializer, value_deserializer,
               bint tuple_headers=False):
-        """Makes it ready to be read from fetch_offset on. Once. A deserializer is None, a callable, or has
+        """Prepares the partition for reads from fetch_offset on. Once. A deserializer is None, a callable, or has
         `deserialize` (consumer_record.pyx)."""
         if self.origin is not None or not self.exhausted or self.next_offset >= 0:
             raise IllegalStateError(f"the records of {topic}-{self.data.partition} are being read already")
@@ -206,7 +206,7 @@ cdef class FetchedPartition:
         self.settle()
 
     cdef void leave_batch(self) noexcept:
-        """The batch at `current` is done."""
+        """Leaves the batch at `current`."""
         cdef FetchedBatch* batch = &self.data.batches[self.current]
         if batch.next_offset > self.next_offset:
             self.next_offset = batch.next_offset
@@ -236,8 +236,8 @@ cdef class FetchedPartition:
         return batch.attributes & TRANSACTIONAL_FLAG and self.aborting.count(batch.producer_id) > 0
 
     cdef bint settle(self) noexcept:
-        """Goes on to the next batch with records to hand out, or with an error: True. False when none is left; then it
-        is exhausted."""
+        """Goes on to the next batch with visible records, or with an error: True. False after the last batch; the
+        partition is then exhausted."""
         cdef FetchedBatch* batch
         self.exhausted = False
         while self.current < self.data.batches.size():
@@ -258,7 +258,7 @@ cdef class FetchedPartition:
         return False
 
     cdef int fail(self, int state) except -1:
-        """Raises what stands in the way of the batch at `current`."""
+        """Raises the error of the batch at `current`."""
         cdef int64_t offset = self.next_offset
         if state == FETCHED_INCOMPLETE:
             raise KafkaProtocolError(
@@ -272,7 +272,7 @@ cdef class FetchedPartition:
         )
 
     cdef bint enter_batch(self) except -1:
-        """Opens the batch at `current`. False when nothing is left."""
+        """Opens the batch at `current`. False after the last batch."""
         cdef FetchedBatch* batch
         if self.exhausted:
             return False
@@ -301,7 +301,7 @@ cdef class FetchedPartition:
         return True
 
     cdef void end_batch(self) noexcept:
-        """All records of the batch were read."""
+        """Ends a batch after all its records were read."""
         if remaining(&self.cursor):
             self.batch.state = FETCHED_BAD_RECORDS
             self.origin = None
@@ -310,7 +310,7 @@ cdef class FetchedPartition:
             self.settle()
 
     cdef ConsumerRecord read_record(self):
-        """The next record of the batch being read, or None: it is done, or bad."""
+        """Reads the next record of the open batch; None at the batch's end or for a bad record."""
         cdef RecordView view
         cdef ConsumerRecord record
         cdef int64_t offset, timestamp
@@ -335,8 +335,8 @@ cdef class FetchedPartition:
         return None
 
     cpdef object next(self):
-        """The next record, or None when there is no more. Raises CorruptMessageError and its siblings as the head of
-        this module says."""
+        """The next record, or None at the end. Raises CorruptMessageError and its siblings as the head of this module
+        says."""
         cdef ConsumerRecord record
         while True:
             if self.origin is None and not self.enter_batch():
@@ -346,7 +346,7 @@ cdef class FetchedPartition:
                 return record
 
     cpdef list take(self, Py_ssize_t max_records):
-        """Up to so many records; fewer only at the end, or before an error, which the next call raises."""
+        """Takes up to max_records; fewer only at the end, or before an error, which the next call raises."""
         cdef list records = []
         cdef ConsumerRecord record
         while len(records) < max_records:

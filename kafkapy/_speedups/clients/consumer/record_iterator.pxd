@@ -4,7 +4,7 @@ from kafkapy._speedups.clients.consumer.fetched_partition cimport FetchedPartiti
 
 
 cdef class RecordColumns:
-    """Columns that records are appended to, chunk by chunk (ArrowColumns)."""
+    """Columns that collect records, chunk by chunk (ArrowColumns)."""
     cdef readonly int64_t bytes         # of the columns' memory
     cpdef int64_t append(self, FetchedPartition partition, int64_t max_records, bint release_gil=*,
                          int64_t end_offset=*,

@@ -27,7 +27,7 @@ cdef class RecordColumns:
 
 
 cdef class PartitionBuffer:
-    """The chunks of one assigned partition, and its position. `offset` -1: there is no position yet."""
+    """The chunks of one assigned partition, and its position. `offset` -1: the partition has no position yet."""
 
     def __init__(self, object topic_partition, FetchBuffer owner not None):
         self.topic_partition = topic_partition
@@ -38,24 +38,24 @@ cdef class PartitionBuffer:
 
     @property
     def position(self):
-        """Offset of the next record for the user, -1 when there is none."""
+        """The offset of the user's next record, -1 without a position."""
         return self.offset if self.chunk is None else self.chunk.next_offset
 
     @property
     def position_epoch(self):
-        """Leader epoch of the last record before the position, -1 when it is not known."""
+        """The leader epoch of the last record before the position, -1 when it is unknown."""
         if self.chunk is None or self.chunk.leader_epoch < 0:
             return self.leader_epoch
         return self.chunk.leader_epoch
 
     @property
     def chunks(self):
-        """How many chunks are here, the one being read included."""
+        """The number of chunks, the current one included."""
         return len(self.waiting) + (self.chunk is not None)
 
     @property
     def end_offset(self):
-        """Where the next fetch of this partition begins: after the last chunk, or at the position."""
+        """The offset of this partition's next fetch: after the last chunk, or at the position."""
         cdef FetchedPartition last
         if self.waiting:
             last = <FetchedPartition>self.waiting[len(self.waiting) - 1]
@@ -64,7 +64,7 @@ cdef class PartitionBuffer:
 
     @property
     def end_epoch(self):
-        """Leader epoch of the last batch before `end_offset`, -1 when it is not known."""
+        """The leader epoch of the last batch before `end_offset`, -1 when it is unknown."""
         cdef FetchedPartition last = self.chunk
         if self.waiting:
             last = <FetchedPartition>self.waiting[len(self.waiting) - 1]
@@ -88,7 +88,7 @@ cdef class PartitionBuffer:
             self.owner.enqueue(self)
 
     def seek(self, int64_t offset, int leader_epoch=-1):
-        """Moves the position, and drops the chunks. The loop's thread, while the user's is not reading."""
+        """Moves the position, and drops the chunks. On the loop's thread, while the user's thread is not reading."""
         self.drop_chunks()
         self.offset = offset
         self.leader_epoch = leader_epoch
@@ -108,7 +108,7 @@ cdef class PartitionBuffer:
             self.owner.enqueue(self)
 
     cdef bint start_next(self) except -1:
-        """Makes the next chunk the one that is read; false when there is none."""
+        """Makes the next chunk the current one; false without a chunk."""
         if self.chunk is None:
             if not self.waiting:
                 return False
@@ -116,7 +116,7 @@ cdef class PartitionBuffer:
         return True
 
     cdef int finish_chunk(self) except -1:
-        """The chunk was read to its end: the position moves behind it."""
+        """Finishes the current chunk: the position moves behind it."""
         cdef FetchedPartition chunk = self.chunk
         if chunk is None:
             return 0
@@ -143,11 +143,10 @@ cdef class PartitionBuffer:
 cdef class FetchBuffer:
     """The partitions of one consumer that have records, in turn.
 
-    `tell_hungry` is called on the user's thread when a chunk was done while `telling` is set, which clears it;
-    `tell_ready` on the loop's when there is something to read after there was nothing. `attention`: the user's thread
-    has something else to do before it takes another record. `tells_all`: somebody waits for certain partitions, so
-    `tell_ready` is called for every partition that has something to read after it had nothing. `calls`, `records` and
-    `bytes` (in memory now) are counters.
+    `tell_hungry` is called on the user's thread after a chunk while `telling` is set, which the call clears;
+    `tell_ready` on the loop's thread when an empty buffer gets records. `attention`: the user's thread has other work
+    to do before its next record. `tells_all`: a caller waits for certain partitions, so `tell_ready` is called for
+    every empty partition that gets records. `calls`, `records` and `bytes` (in memory now) are counters.
     """
 
     def __init__(self, tell_hungry, tell_ready):
@@ -156,12 +155,12 @@ cdef class FetchBuffer:
         self.tell_ready = tell_ready
 
     def partition(self, object topic_partition):
-        """A new, empty buffer of one partition of this consumer."""
+        """Makes an empty buffer for one partition of this consumer."""
         return PartitionBuffer(topic_partition, self)
 
     @property
     def empty(self):
-        """Whether there is nothing to read now. Chunks whose records are all invisible count as something."""
+        """Whether the buffer has nothing to read now. Chunks with invisible records only still count."""
         return self.current is None and not self.ready
 
     cdef int enqueue(self, PartitionBuffer partition) except -1:
@@ -182,8 +181,7 @@ cdef class FetchBuffer:
         return 0
 
     cdef bint advance(self) except -1:
-        """Ends the chunk being read, when there is one, and begins with the next partition's; false when none has
-        records."""
+        """Ends the current chunk, if any, and begins the next partition's; false when no partition has records."""
         cdef PartitionBuffer partition = self.current
         if partition is not None:
             self.current = None
@@ -202,7 +200,7 @@ cdef class FetchBuffer:
         return False
 
     cdef object next_record(self):
-        """The next record, or None when there is nothing to read."""
+        """Returns the next record; None when the buffer is empty."""
         cdef FetchedPartition chunk
         cdef object record
         self.calls += 1
@@ -217,12 +215,12 @@ cdef class FetchBuffer:
                 return None
 
     def next(self):
-        """The next record, or None when there is nothing to read. CorruptMessageError, again at each call."""
+        """The next record; None when the buffer is empty. CorruptMessageError, again at each call."""
         return self.next_record()
 
     def take(self, Py_ssize_t max_records):
-        """Up to so many records, {topic-partition: [record, ...]}. CorruptMessageError when it concerns the first of
-        them."""
+        """Takes up to max_records, {topic-partition: [record, ...]}. CorruptMessageError when the first record is
+        corrupt."""
         cdef dict taken = {}
         cdef list records
         cdef PartitionBuffer partition
@@ -252,7 +250,7 @@ cdef class FetchBuffer:
         return taken
 
     def take_list(self, Py_ssize_t max_records):
-        """Up to so many records in one list, in the order of their partitions' turns. Errors as `take`."""
+        """Takes up to max_records in one list, in the order of their partitions' turns. Errors as `take`."""
         cdef list taken = []
         cdef list records
         cdef FetchedPartition chunk
@@ -280,11 +278,11 @@ cdef class FetchBuffer:
         return taken
 
     def take_columns(self, RecordColumns columns not None, int64_t max_records, int64_t max_bytes, dict ends=None):
-        """Appends up to so many records to `columns`, batch by batch until these have grown to max_bytes; returns how
-        many. Errors as `take`.
+        """Appends up to max_records to `columns`, batch by batch until the columns have max_bytes; returns how many.
+        Errors as `take`.
 
-        ends: {topic-partition: offset} to read below, for a consumer without a group, whose chunks nobody takes away:
-        the GIL is let go.
+        ends: {topic-partition: offset} as limits, for a consumer without a group, whose chunks no other thread takes
+        away: the call releases the GIL.
         """
         cdef PartitionBuffer partition
         cdef FetchedPartition chunk
@@ -315,9 +313,9 @@ cdef class FetchBuffer:
 
 
 cdef class RecordIterator:
-    """Base of a consumer: `for record in consumer` without a call of Python per record while there are records.
+    """Base of a consumer: `for record in consumer` makes no Python call per record while the buffer has records.
 
-    A subclass sets `fetch_buffer` through `__init__` and has `next_slowly()`: the next record when the buffer has none
+    A subclass sets `fetch_buffer` through `__init__` and has `next_slowly()`: the next record when the buffer is empty
     or `attention` is set; StopIteration ends the iteration.
     """
 

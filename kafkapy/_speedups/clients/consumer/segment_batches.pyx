@@ -43,7 +43,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     ABORTED_ENTRY_SIZE = 34
-    OPENED_BYTES = 8388608      # of compressed batches at a time; the others are opened when they are reached
+    OPENED_BYTES = 8388608      # of compressed batches opened at a time; the others are opened at their turn
 
 MORE = <int>SEGMENT_MORE
 DONE = <int>SEGMENT_DONE
@@ -57,7 +57,7 @@ cdef bint span_before(const AbortedSpan& a, const AbortedSpan& b) noexcept nogil
 
 
 cdef int64_t read_at(int fd, uint8_t* data, int64_t size, int64_t position) noexcept nogil:
-    """Bytes read, fewer only at the end of the file; minus an errno."""
+    """Returns the bytes read, fewer only at the end of the file; or minus an errno."""
     cdef int64_t done = 0
     cdef ssize_t n
     while done < size:
@@ -74,8 +74,8 @@ cdef int64_t read_at(int fd, uint8_t* data, int64_t size, int64_t position) noex
 
 cdef int64_t whole_batches(const uint8_t* data, int64_t size, int64_t end_offset, SegmentStatus* status,
                            int64_t* wanted) noexcept nogil:
-    """Bytes of the whole batches that begin below end_offset. `wanted`: bytes of the batch behind them that is not here
-    as a whole (or of its header), else 0."""
+    """Returns the bytes of the whole batches that begin below end_offset. `wanted`: bytes of the incomplete batch
+    behind them (or of its header), else 0."""
     cdef BatchHeader header
     cdef BatchStatus found
     cdef int64_t at = 0
@@ -100,10 +100,10 @@ cdef int64_t whole_batches(const uint8_t* data, int64_t size, int64_t end_offset
 
 
 cdef class SegmentBatches:
-    """Reads a partition's batches below end_offset. Used by one thread at a time.
+    """Reads a partition's batches below end_offset. One thread at a time uses it.
 
-    aborted: what its .txnindex files hold, for a reader that wants committed records only. ValueError when that is
-    malformed. check_crcs: whether a wrong CRC is an error, of the FetchedPartition when it comes to the batch.
+    aborted: the contents of its .txnindex files, for a reader of committed records only. ValueError for malformed
+    contents. check_crcs: whether a wrong CRC is an error, which the FetchedPartition raises at the batch.
     """
 
     def __cinit__(self, str topic not None, int32_t partition, int64_t end_offset, bytes aborted=b"",
@@ -134,7 +134,7 @@ cdef class SegmentBatches:
         del self.aborted
 
     cdef bint is_aborted(self, int64_t producer_id, int64_t offset) noexcept nogil:
-        """By the last transaction of the producer that begins at or below the offset."""
+        """Whether the batch is aborted, by the last transaction of the producer that begins at or below the offset."""
         cdef size_t low = 0, high = self.aborted.size(), middle
         cdef AbortedSpan* span
         while low < high:
@@ -150,8 +150,8 @@ cdef class SegmentBatches:
         return span.producer_id == producer_id and offset <= span.last_offset
 
     def find(self, int fd, int64_t position, int64_t offset):
-        """Where the first batch stands, from a batch's position on, that has the offset or a later one: by a walk over
-        headers. The file's end where there is none; `position` where the walk meets something that is no batch of
+        """Walks over headers from a batch's position to the first batch that has the offset or a later one; returns its
+        position. The file's end without such a batch; `position` where the walk meets bytes that are no batch of
         format v2. OSError."""
         cdef BatchPosition found
         cdef ScanStatus status
@@ -165,12 +165,11 @@ cdef class SegmentBatches:
         return limit if status == SCAN_END else position
 
     def read(self, int fd, int64_t position, int64_t max_bytes, int64_t start_offset):
-        """(FetchedPartition of the batches from a position on, started at start_offset; where they end; MORE, DONE,
-        END, OLD or BAD). None for the partition when no whole batch is there. About max_bytes at most, but a batch that
-        is larger as a whole. OSError, MemoryError.
+        """Reads batches from a position on: (FetchedPartition started at start_offset; end of the batches; MORE, DONE,
+        END, OLD or BAD). None for the partition without a whole batch. Reads about max_bytes at most, but a larger
+        batch as a whole. OSError, MemoryError.
 
-        BAD and OLD say what is behind these batches. END: the file ends there, or what is there of a batch is not all
-        of it.
+        BAD and OLD describe the bytes behind these batches. END: the file ends there, or within the next batch.
         """
         cdef PartitionData* data
         cdef FetchedPartition partition
@@ -199,7 +198,7 @@ cdef class SegmentBatches:
                 status = SEGMENT_END
             if used > 0 or status != SEGMENT_MORE:
                 break
-            # One batch that is larger than what was to be read; or bytes that say so.
+            # The batch is larger than the read, or its bytes claim that.
             spare_give(raw)
             if position + wanted > os.fstat(fd).st_size:
                 return None, position, <int>SEGMENT_END
@@ -221,7 +220,7 @@ cdef class SegmentBatches:
                     and not batch.attributes & CONTROL_FLAG
                     and self.is_aborted(batch.producer_id, batch.base_offset)
                 ):
-                    # As one that compaction has emptied.
+                    # Like a batch that compaction has emptied.
                     batch.record_count = 0
                     batch.size = 0
                     batch.state = FETCHED_READY

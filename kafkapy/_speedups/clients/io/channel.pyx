@@ -42,10 +42,10 @@ cdef enum:
     EVENTS_AT_ONCE = 64
     SIZE_BYTES = 4
     SMALLEST_FRAME = 4          # the correlation id
-    FIRST_CAPACITY = 1024 * 1024    # what a size from the wire gets at first; four times as much whenever that has come
+    FIRST_CAPACITY = 1024 * 1024    # first memory for a size from the wire; it grows fourfold when full
     GROWTH = 4
-    READ_TURN = 4 * 1024 * 1024     # bytes of one channel before others have their turn
-    MIN_WAKE_BYTES = 64 * 1024      # less than that is not worth telling the kernel
+    READ_TURN = 4 * 1024 * 1024     # bytes of one channel before other channels have their turn
+    MIN_WAKE_BYTES = 64 * 1024      # the kernel is not told of fewer bytes
     MAX_WAKE_BYTES = 1024 * 1024
     ROOM_FACTOR = 4
 
@@ -54,7 +54,7 @@ cdef enum:
 
 
 cdef void report(ClientIoState* s, int kind, int64_t channel, ClientRequest* request, int error) noexcept nogil:
-    """Takes over the references of the request; NULL for IO_GONE."""
+    """Reports an event to the loop. Takes over the references of the request; NULL for IO_GONE."""
     cdef IoEvent event
     event.kind = kind
     event.error = error
@@ -65,7 +65,7 @@ cdef void report(ClientIoState* s, int kind, int64_t channel, ClientRequest* req
 
 
 cdef void publish(ClientIoState* s) noexcept nogil:
-    """What was reported is handed to the loop, which is woken when it has nothing yet."""
+    """Hands the reports to the loop, and wakes the loop when its queue was empty."""
     cdef bint first
     cdef size_t i
     if s.turn_events.empty():
@@ -101,14 +101,14 @@ cdef void want(ClientIoState* s, ClientChannel* channel, uint32_t interest) noex
 
 
 cdef void close_channel(ClientIoState* s, ClientChannel* channel, int error) noexcept nogil:
-    """Closes the socket and reports it. The loop frees the channel when it learns that: nothing of this turn may point
-    to it after `publish`."""
+    """Closes the socket and reports it. The loop frees the channel when it gets the report: this turn must not use the
+    channel after `publish`."""
     pthread_mutex_lock(&channel.mutex)
     if channel.transport.fd < 0:
         pthread_mutex_unlock(&channel.mutex)
         return
     epoll_ctl(s.epoll_fd, EPOLL_CTL_DEL, channel.transport.fd, NULL)
-    # A forked child may hold the descriptor as well: the peer is told all the same.
+    # A forked child may hold the descriptor as well: the shutdown informs the peer all the same.
     shutdown(channel.transport.fd, SHUT_RDWR)
     channel.transport.functions.close(&channel.transport)
     while not channel.outgoing.empty():
@@ -145,8 +145,8 @@ cdef int write_first(ClientIoState* s, ClientChannel* channel) noexcept nogil:
 
 
 cdef int write_queue(ClientIoState* s, ClientChannel* channel) noexcept nogil:
-    """Encodes and writes what is queued, with the mutex held: 1 when all is written, 0 when the socket is full, or
-    minus an errno."""
+    """Encodes and writes the queue, with the mutex held: 1 when all is written, 0 when the socket is full, or minus an
+    errno."""
     cdef ClientRequest* request
     cdef int64_t status = 1
     while not channel.outgoing.empty() and status == 1:
@@ -180,10 +180,10 @@ cdef void write_requests(ClientIoState* s, ClientChannel* channel) noexcept nogi
 
 
 cdef int take_frame(ClientIoState* s, ClientChannel* channel, uint8_t* memory, int64_t size) noexcept nogil:
-    """A whole frame, whose memory is taken over. 0 or an errno that ends the channel."""
+    """Takes a whole frame and its memory. 0 or an errno that ends the channel."""
     cdef ClientRequest request
     cdef bint expected
-    # Whoever has written the request notes that it is awaited before it gives up the mutex.
+    # The thread that wrote the request notes that it is awaited before it releases the mutex.
     pthread_mutex_lock(&channel.mutex)
     expected = not channel.awaiting.empty() and channel.awaiting.front().correlation_id == load_int32(memory)
     if expected:
@@ -200,8 +200,8 @@ cdef int take_frame(ClientIoState* s, ClientChannel* channel, uint8_t* memory, i
 
 cdef int begin_frame(ClientIoState* s, ClientChannel* channel, int64_t size, const uint8_t* data,
                      int64_t have) noexcept nogil:
-    """Memory for a frame of which `have` bytes are here. 0 or an errno."""
-    # What is there already may be as large as the size claims.
+    """Makes memory for a frame of which `have` bytes are here. 0 or an errno."""
+    # The bytes at hand may be as large as the size claims.
     channel.frame_capacity = size
     channel.frame = spare_take(<size_t>size)
     if channel.frame == NULL:
@@ -216,7 +216,7 @@ cdef int begin_frame(ClientIoState* s, ClientChannel* channel, int64_t size, con
 
 
 cdef int take_bytes(ClientIoState* s, ClientChannel* channel, const uint8_t* data, int64_t count) noexcept nogil:
-    """Frames out of bytes that were read at once; the rest is kept. 0 or an errno that ends the channel."""
+    """Takes frames out of one read's bytes, and keeps the rest. 0 or an errno that ends the channel."""
     cdef int64_t size
     cdef int64_t have
     cdef int status
@@ -251,8 +251,8 @@ cdef int finish_frame(ClientIoState* s, ClientChannel* channel) noexcept nogil:
 
 
 cdef int64_t fill_frame(ClientIoState* s, ClientChannel* channel, int64_t* room) noexcept nogil:
-    """Reads into the frame that is under way: bytes read, 0 at the end of the stream, or minus an errno; `room` is what
-    would have fitted."""
+    """Reads into the current frame: bytes read, 0 at the end of the stream, or minus an errno; `room` is the number of
+    bytes that fit."""
     cdef uint8_t* grown
     cdef int64_t capacity
     cdef int64_t n
@@ -271,15 +271,16 @@ cdef int64_t fill_frame(ClientIoState* s, ClientChannel* channel, int64_t* room)
 
 
 cdef void set_wake_bytes(ClientChannel* channel, int count) noexcept nogil:
-    """Sets SO_RCVLOWAT, to less where the receive buffer may not hold so much: nothing would ever be reported then."""
+    """Sets SO_RCVLOWAT, to less where the receive buffer may be too small: the kernel would then never report the
+    bytes."""
     cdef int room = 0
     cdef unsigned int size = sizeof(int)
     setsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof(count))
     channel.wake_bytes = count
     if count == 1:
         return
-    # The kernel makes the buffer larger (Linux 4.18), unless its size was set. What packets take in it is up to a few
-    # times their bytes.
+    # The kernel makes the buffer larger (Linux 4.18), unless its size was set. Packets take up to a few times their
+    # bytes in it.
     getsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVBUF, &room, &size)
     if room < ROOM_FACTOR * count:
         count = max(room // ROOM_FACTOR, 1)
@@ -287,8 +288,8 @@ cdef void set_wake_bytes(ClientChannel* channel, int count) noexcept nogil:
 
 
 cdef void sleep_through(ClientChannel* channel) noexcept nogil:
-    """Before the thread waits: of a frame that is under way it wants to see much at once. To read while the sender
-    writes costs twice as much."""
+    """Raises the wake-up size before the thread waits within a frame, so that it sees many bytes at once. A read while
+    the sender writes costs twice as much."""
     cdef int64_t missing = channel.frame_size - channel.frame_have if channel.frame != NULL else 0
     cdef int64_t count = min(missing, <int64_t>MAX_WAKE_BYTES)
     if count < MIN_WAKE_BYTES or channel.transport.session != NULL:
@@ -298,7 +299,7 @@ cdef void sleep_through(ClientChannel* channel) noexcept nogil:
 
 
 cdef void read_responses(ClientIoState* s, ClientChannel* channel) noexcept nogil:
-    """Reads what is there, up to READ_TURN bytes; epoll reports what is left again."""
+    """Reads the bytes at hand, up to READ_TURN; epoll reports the rest again."""
     cdef int64_t turn = READ_TURN
     cdef int64_t room
     cdef int64_t n
@@ -308,7 +309,7 @@ cdef void read_responses(ClientIoState* s, ClientChannel* channel) noexcept nogi
             n = fill_frame(s, channel, &room)
             status = finish_frame(s, channel) if n > 0 and channel.frame_have == channel.frame_size else 0
         else:
-            # The bytes of a size that came in pieces are put before what comes now.
+            # The bytes of a size that came in pieces go before the new bytes.
             memcpy(s.scratch, channel.head, channel.head_size)
             room = SCRATCH_SIZE - channel.head_size
             n = channel.transport.functions.read(&channel.transport, s.scratch + channel.head_size, room)
@@ -352,7 +353,7 @@ cdef void carry_out(ClientIoState* s, IoMail* mail) noexcept nogil:
         return
     found = s.channels.find(mail.channel)
     if found == s.channels.end():
-        # It has gone in the meantime; the loop is told, or was.
+        # The channel has gone in the meantime; the loop gets the report, or had it.
         if mail.kind == IO_SUBMIT:
             drop(s, &mail.request)
         return
@@ -365,13 +366,13 @@ cdef void carry_out(ClientIoState* s, IoMail* mail) noexcept nogil:
         channel.outgoing.push_back(mail.request)
         atomic_add(&channel.mailed, -1)
         pthread_mutex_unlock(&channel.mutex)
-    # Where the socket is full, epoll tells when it no longer is.
+    # Where the socket is full, epoll reports when it has room.
     if not channel.interest & EPOLLOUT:
         write_requests(s, channel)
 
 
 cdef bint carry_out_mail(ClientIoState* s) noexcept nogil:
-    """False when the thread is to end."""
+    """Carries out the mail. False when the thread must end."""
     cdef bint stop
     cdef size_t i
     pthread_mutex_lock(&s.mutex)

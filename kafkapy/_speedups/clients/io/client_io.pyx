@@ -59,10 +59,10 @@ cdef extern from "<sys/epoll.h>" nogil:
 
 @cython.no_gc
 cdef class ClientIo:
-    """The loop's side. Owned by one NetworkClient; every method is called on its loop's thread. The thread starts with
-    the first `add()`.
+    """The loop's side of the I/O thread. One NetworkClient owns it; every method runs on its loop's thread. The first
+    `add()` starts the I/O thread.
 
-    After a fork the child has no such thread: there every method but `close()` raises IllegalStateError.
+    After a fork the child has no such thread: there every method except `close()` raises IllegalStateError.
     """
 
     def __cinit__(self, int64_t max_response=100_000_000):
@@ -127,8 +127,8 @@ cdef class ClientIo:
         return self.state.event_fd
 
     def add(self, int fd):
-        """Takes over a connected socket (in blocking mode: reads and writes carry flags not to block) and
-        answers the channel's id. OSError: the socket is still the caller's."""
+        """Takes over a connected socket (in blocking mode: reads and writes carry non-blocking flags) and returns the
+        channel's id. OSError: the caller keeps the socket."""
         cdef IoMail mail
         cdef ClientChannel* channel
         self.check()
@@ -150,8 +150,8 @@ cdef class ClientIo:
         return channel.id
 
     def submit(self, int64_t channel, RequestFrame request not None, ResponseFrame response):
-        """Sends a request; response None: no reply comes (acks=0). A channel that is gone drops it: its end was
-        reported, or will be."""
+        """Sends a request; response None: the broker sends no reply (acks=0). A closed channel drops the request:
+        `events()` has reported its end, or will."""
         cdef IoMail mail
         cdef unordered_map[int64_t, ClientChannel*].iterator found
         self.check()
@@ -173,13 +173,13 @@ cdef class ClientIo:
         self.mail(&mail)
 
     cdef bint written_at_once(self, ClientChannel* channel, ClientRequest* request) except -1:
-        """Writes a request here and now, if it is small and nothing is before it. False: it goes by mail, like any
+        """Writes a request at once, if it is small and the queue before it is empty. False: it goes by mail, like any
         other."""
         cdef ClientIoState* s = self.state
         cdef IoMail mail
         cdef bint taken = False
         cdef int status = 1
-        # A session (of TLS) is the I/O thread's, which may be reading.
+        # The I/O thread owns a (TLS) session, and may be reading.
         if ((<BytesFrame>request.request).size > COPIED_FRAME or atomic_load(&channel.mailed)
                 or channel.transport.session != NULL):
             return False
@@ -196,7 +196,7 @@ cdef class ClientIo:
                 status = write_first(s, channel)
         pthread_mutex_unlock(&channel.mutex)
         if taken and status != 1:
-            # The rest, or the error that ends the channel, is the I/O thread's business.
+            # The I/O thread handles the rest, or the error that ends the channel.
             memset(&mail, 0, sizeof(mail))
             mail.kind = IO_FLUSH
             mail.channel = channel.id
@@ -204,7 +204,7 @@ cdef class ClientIo:
         return taken
 
     def close_channel(self, int64_t channel):
-        """Closes a channel, what is in flight with it; `events()` tells when that has happened."""
+        """Closes a channel and drops its requests in flight; `events()` reports the end."""
         cdef IoMail mail
         self.check()
         memset(&mail, 0, sizeof(mail))
@@ -213,13 +213,13 @@ cdef class ClientIo:
         self.mail(&mail)
 
     def events(self):
-        """What has happened, in order: a list of (channel, what, errno or 0), where `what` is
+        """The events so far, in order: a list of (channel, what, errno or 0), where `what` is
 
         - a ResponseFrame that was parsed; with an errno: its request could not be encoded and was not sent;
         - a RequestFrame without response that was written (or not, with an errno);
-        - None: the channel is closed, and what was in flight with it is dropped. errno 0: by `close_channel()`, or by
-          the peer between two frames or not; EBADMSG: the peer sent what is no answer; EMSGSIZE: it announced more than
-          max_response.
+        - None: the channel is closed, and its requests in flight are dropped. errno 0: closed by `close_channel()`, or
+        by the peer, between two frames or within one; EBADMSG: the peer sent bytes that are no answer; EMSGSIZE: it
+        announced more than max_response.
         """
         cdef vector[IoEvent] taken
         cdef vector[PyObject*] dropped
@@ -260,7 +260,7 @@ cdef class ClientIo:
             self.open.erase(found)
 
     def bytes_in(self, int64_t channel=0):
-        """Bytes read from a channel, 0 when it is gone; without a channel: from all, gone ones too."""
+        """Bytes read from a channel, 0 when it is gone; without a channel: from all channels, closed ones too."""
         cdef unordered_map[int64_t, ClientChannel*].iterator it
         cdef int64_t total = 0 if channel else self.past_bytes_in
         it = self.open.begin()
@@ -282,8 +282,8 @@ cdef class ClientIo:
         return total
 
     def close(self):
-        """Ends the thread and closes every channel; no event comes afterwards, and what was in flight is dropped. May
-        be called again. In a forked child only the descriptors are closed: the connections go on in the parent."""
+        """Ends the thread and closes every channel; no event follows, and requests in flight are dropped. May be called
+        again. In a forked child it closes only the descriptors: the connections go on in the parent."""
         cdef ClientIoState* s = self.state
         cdef ClientChannel* channel
         cdef unordered_map[int64_t, ClientChannel*].iterator it
@@ -315,7 +315,7 @@ cdef class ClientIo:
         s.epoll_fd = s.wake_fd = s.event_fd = -1
 
     cdef void drop_references(self) noexcept:
-        """After the thread has ended: everything that it held."""
+        """Drops every reference that the ended thread held."""
         cdef ClientIoState* s = self.state
         cdef vector[PyObject*] dropped
         cdef size_t i

@@ -10,7 +10,7 @@ from kafkapy._speedups.base.send cimport Send
 
 
 cdef class RequestFrame:
-    """One request on its way out. Made on the loop's thread; a subclass says in `encode` how it looks on the wire."""
+    """A request to send. Made on the loop's thread; a subclass defines its bytes on the wire in `encode`."""
     cdef public int correlation_id      # set by the loop before `submit`
     # The I/O thread calls it once, without the GIL. Appends the whole frame, its 4-byte size first, to `into`. 0, or
     # minus an errno: the request fails with it unsent. The object, and memory that it lends, lives until events()
@@ -19,7 +19,7 @@ cdef class RequestFrame:
 
 
 cdef class ResponseFrame:
-    """What a response is read into."""
+    """The target of one response; a subclass parses the bytes."""
     cdef public object context          # for the caller of `submit`; unused here
     # The I/O thread calls it at most once, without the GIL. Takes over `memory` (malloc'ed: free() it in the end);
     # the frame without its size is memory[start:start + size], correlation id first. size is at least 4.
@@ -27,14 +27,15 @@ cdef class ResponseFrame:
 
 
 cdef class BytesFrame(RequestFrame):
-    """A request that Python has encoded: header and body without the size. The correlation id is put in at offset 4."""
+    """A request that Python has encoded: header and body without the size. The I/O thread puts the correlation id in at
+    offset 4."""
     cdef bytes frame
     cdef const uint8_t* data            # of `frame`
     cdef int64_t size
 
 
 cdef class BytesResponse(ResponseFrame):
-    """A response that Python decodes: the frame as it came, correlation id first. Has the buffer interface."""
+    """A response that Python decodes: the whole frame, correlation id first. Has the buffer interface."""
     cdef uint8_t* memory
     cdef int64_t start
     cdef int64_t size

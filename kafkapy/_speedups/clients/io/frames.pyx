@@ -26,7 +26,7 @@ cdef class ResponseFrame:
 
 cdef class BytesFrame(RequestFrame):
     def __init__(self, bytes frame not None):
-        """frame: request header and body without the 4-byte size. ValueError when it is too short for a header."""
+        """frame: request header and body without the 4-byte size. ValueError for a frame shorter than a header."""
         if len(frame) < CORRELATION_END:
             raise ValueError(f"a request of {len(frame)} bytes has no header")
         self.frame = frame

@@ -4,7 +4,7 @@ from libc.stdlib cimport free, malloc
 
 
 cdef class BufferPool:
-    """Hands out buffers of at most `total` bytes at a time. ValueError for sizes that are not positive."""
+    """Lends buffers of at most `total` bytes at a time. ValueError for sizes that are not positive."""
 
     def __cinit__(self, int64_t total, int64_t buffer_size):
         if total < 1 or buffer_size < 1:
@@ -40,7 +40,7 @@ cdef class BufferPool:
 
     cdef void release(self, uint8_t* data, int64_t size) noexcept:
         self.available += size
-        # What is kept counts as available, so together with what is lent it never exceeds the total.
+        # Kept buffers count as available, so together with lent ones they never exceed the total.
         if size == self.buffer_size and <int64_t>(self.kept.size() + 1) * size <= self.available:
             self.kept.push_back(data)
         else:
@@ -48,5 +48,5 @@ cdef class BufferPool:
 
     @property
     def kept_bytes(self):
-        """Bytes of the buffers that wait for the next batch; they count as available."""
+        """Bytes of the idle buffers kept for the next batch; they count as available."""
         return <int64_t>self.kept.size() * self.buffer_size

@@ -14,7 +14,7 @@ from kafkapy.types import TopicPartition
 
 @cython.final
 cdef class PartitionQueue:
-    """One partition. Owned by its TopicQueue; states of the sequence change on the loop's thread only."""
+    """The batches of one partition. Its TopicQueue owns it; states of the sequence change on the loop's thread only."""
 
     def __init__(self, TopicQueue topic not None, int32_t partition):
         self.topic = topic
@@ -38,11 +38,11 @@ cdef class PartitionQueue:
 
     @property
     def topic_partition(self):
-        """What it is the queue of."""
+        """The partition of this queue."""
         return TopicPartition(self.topic.name, self.partition)
 
     cdef int insert(self, ProducerBatch batch) except -1:
-        """Puts a batch that is to be sent again where its sequence number belongs; without one, first."""
+        """Inserts a batch for a retry by its sequence number; without one, at the front."""
         cdef ProducerBatch other
         cdef Py_ssize_t at = 0
         if batch.base_sequence != NO_SEQUENCE:
@@ -56,7 +56,7 @@ cdef class PartitionQueue:
     # --- sequences ------------------------------------------------------------------------------------------------
 
     cdef int remember(self, ProducerBatch batch) except -1:
-        """Keeps a batch that has got its sequence number until it has a result."""
+        """Keeps a batch with a sequence number until it has a result."""
         cdef ProducerBatch other
         cdef Py_ssize_t at = len(self.unacked)
         self.numbered += 1
@@ -74,7 +74,7 @@ cdef class PartitionQueue:
         return 0
 
     def forget(self, ProducerBatch batch not None):
-        """The batch has a result: it is neither sent nor unacknowledged any more."""
+        """Forgets a batch that has a result: it is neither sent nor unacknowledged any more."""
         for batches in (self.sent, self.unacked):
             for i, other in enumerate(batches):
                 if other is batch:
@@ -82,7 +82,7 @@ cdef class PartitionQueue:
                     break
 
     def acknowledged(self, ProducerBatch batch not None, int64_t base_offset):
-        """The broker has the batch: what is known of the sequence moves on."""
+        """Moves the sequence's state on: the broker has the batch."""
         cdef int32_t last = batch.last_sequence
         if batch.producer_id == self.producer_id and batch.producer_epoch == self.producer_epoch and (
             self.last_acked_sequence < 0 or sequence_before(self.last_acked_sequence, last)
@@ -92,7 +92,7 @@ cdef class PartitionQueue:
             self.last_acked_offset = base_offset + batch.record_count - 1
 
     def is_next_sequence(self, int32_t sequence):
-        """Whether it is the number right after the last that was acknowledged."""
+        """Whether the number follows the last acknowledged one."""
         if self.last_acked_sequence < 0:
             return sequence == 0
         return sequence == (self.last_acked_sequence + <uint32_t>1) & 0x7FFFFFFF
@@ -110,8 +110,7 @@ cdef class PartitionQueue:
         self.last_acked_sequence = -1
 
     def reset_sequence(self):
-        """Nothing is known of the sequence any more; the next batch takes the producer's id and epoch and begins at
-        0."""
+        """Resets the sequence to unknown; the next batch takes the producer's id and epoch and begins at 0."""
         self.producer_id = -1
         self.producer_epoch = -1
         self.next_sequence = 0
@@ -121,7 +120,7 @@ cdef class PartitionQueue:
         self.unacked = []
 
     def close_gap(self, ProducerBatch failed not None):
-        """The numbers of a batch that the broker refused are given to those after it. IllegalStateError below 0."""
+        """Gives the numbers of a refused batch to the batches after it. IllegalStateError below 0."""
         cdef ProducerBatch batch
         if failed.producer_id != self.producer_id or failed.producer_epoch != self.producer_epoch:
             return
@@ -136,22 +135,22 @@ cdef class PartitionQueue:
                 )
 
     def take_sequence(self, int32_t count):
-        """The base sequence of the next batch of `count` records."""
+        """Returns the base sequence of the next batch of `count` records."""
         cdef int32_t sequence = self.next_sequence
         self.next_sequence = <int32_t>((<uint32_t>sequence + <uint32_t>count) & 0x7FFFFFFF)
         return sequence
 
 
 cdef bint sequence_before(int32_t a, int32_t b) noexcept:
-    """Whether a comes before b, where the two are less than 2**30 apart and numbers wrap at 2**31."""
+    """Whether a comes before b, if the two are less than 2**30 apart and numbers wrap at 2**31."""
     return a != b and ((<uint32_t>b - <uint32_t>a) & <uint32_t>0x7FFFFFFF) < <uint32_t>0x40000000
 
 
 @cython.final
 cdef class TopicQueue:
-    """One topic: its partitions as the metadata has them, and which one records without a key go to.
+    """The partitions of one topic from the metadata, and the sticky partition for records without a key.
 
-    A partition is stuck to until batch.size bytes went there; the next is chosen at random, with weights against long
+    A partition is sticky until it has got batch.size bytes; the next is chosen at random, with weights against long
     queues when `adaptive`.
     """
 
@@ -167,8 +166,8 @@ cdef class TopicQueue:
         return len(self.partitions)
 
     def update(self, list leaders not None, object topic_id=None):
-        """What the metadata says: (node id or -1, leader epoch) of every partition. One that is gone stays while it has
-        batches."""
+        """Applies the metadata: (node id or -1, leader epoch) of every partition. A removed partition stays while it
+        has batches."""
         cdef PartitionQueue queue
         cdef int32_t leader, epoch
         cdef list partitions = list(self.partitions)
@@ -197,8 +196,8 @@ cdef class TopicQueue:
             self.sticky = ANY_PARTITION
 
     def update_load(self, object excluded):
-        """Makes the weights of the next choices out of the queues' lengths; `excluded` are node ids that do not take
-        what is sent."""
+        """Computes the weights of the next choices from the queues' lengths; `excluded` are node ids that accept no
+        requests."""
         cdef PartitionQueue queue
         cdef int64_t longest = 0
         cdef int64_t length, total
@@ -227,7 +226,8 @@ cdef class TopicQueue:
             self.load_table[i] = total
 
     def next_partition(self):
-        """Chooses another partition for records without a key, and says which. IllegalStateError when there is none."""
+        """Chooses another partition for records without a key, and returns it. IllegalStateError without a
+        partition."""
         if not self.partitions:
             raise IllegalStateError(f"no partition of {self.name} is known")
         self.switch()
@@ -238,14 +238,14 @@ cdef class TopicQueue:
         if self.sticky == ANY_PARTITION:
             self.switch()
         queue = self.partitions[self.sticky]
-        # The switch was put off while the last batch had room; now it is full or sent.
+        # The last batch had room, so the switch was postponed; now the batch is full or sent.
         if self.sticky_bytes >= self.sticky_limit and (queue.tail is None or queue.tail.is_full()):
             self.switch()
             queue = self.partitions[self.sticky]
         return queue
 
     cdef void appended(self, PartitionQueue queue, int64_t size) noexcept:
-        """Counts what went to the sticky partition. A batch that is not full is filled first, up to twice the limit."""
+        """Counts the bytes of the sticky partition. A batch with room is filled first, up to twice the limit."""
         self.sticky_bytes += size
         if self.sticky_bytes >= self.sticky_limit and (
             queue.tail is None or queue.tail.is_full() or self.sticky_bytes >= 2 * self.sticky_limit

@@ -64,11 +64,11 @@ cdef enum:
 
 @cython.final
 cdef class ProduceRequestFrame(RequestFrame):
-    """One request for one node. Made on the loop's thread from batches that were drained.
+    """One request for one node. Made on the loop's thread from drained batches.
 
-    header: as request_header() gives it for this API and version; topic_ids: name -> uuid.UUID, needed from version 13
-    on. codec and level are compression.type's. Batches of one topic are put together; `batches` has the order of the
-    request. ValueError; IllegalStateError for a batch that has a result already.
+    header: from request_header() for this API and version; topic_ids: name -> uuid.UUID, needed from version 13 on.
+    codec and level are compression.type's. The request groups batches by topic; `batches` has the order of the request.
+    ValueError; IllegalStateError for a batch that has a result already.
     """
 
     def __init__(self, int version, bytes header not None, list batches not None, int acks, int timeout_ms,
@@ -131,8 +131,8 @@ cdef class ProduceRequestFrame(RequestFrame):
         self.release()
 
     def release(self):
-        """Gives the batches' memory back. To be called once the I/O thread has nothing to do with the request any more;
-        otherwise it goes with it."""
+        """Returns the memory of the batches. Only after the I/O thread is done with the request; otherwise the memory
+        goes with the request."""
         cdef ProducerBatch batch
         if self.released or self.batches is None:
             return
@@ -221,8 +221,7 @@ cdef class ProduceRequestFrame(RequestFrame):
         return 0
 
     def to_bytes(self):
-        """The frame as it goes over the wire, size first, encoded at once; for tests and tools.
-        MemoryError."""
+        """The frame's bytes on the wire, size first, encoded at once; for tests and tools. MemoryError."""
         cdef Send* send = send_new()
         cdef bytes out
         cdef char* at
@@ -245,8 +244,7 @@ cdef class ProduceRequestFrame(RequestFrame):
 
 cdef void make_header(const FrameBatch* part, int64_t size, int codec, const uint8_t* records,
                       uint8_t* out) noexcept nogil:
-    """The 61 bytes of a batch's header; `records` are `size` bytes as they go over the wire, over which the CRC goes
-    too."""
+    """Writes the 61 bytes of a batch's header; `records` are the `size` bytes on the wire, which the CRC covers too."""
     cdef BatchHeader header
     memset(&header, 0, sizeof(header))
     header.size = <int32_t>(BATCH_HEADER_SIZE + size)
@@ -313,7 +311,7 @@ cdef class ProduceResponseFrame(ResponseFrame):
                 if self.version >= LOG_START_OFFSET_VERSION:
                     read_int64(&c)
                 if self.version >= RECORD_ERRORS_VERSION:
-                    # Neither errors of records nor a text; a null list of them is no list at all.
+                    # Neither record errors nor a message; a null list of errors is not an empty one.
                     plain = read_array_length(&c, flexible) == 0 and plain
                     plain = read_string(&c, flexible, &length) == NULL and plain
                 plain = plain and length_is_zero(&c, flexible)
@@ -326,12 +324,12 @@ cdef class ProduceResponseFrame(ResponseFrame):
         if plain and not c.error:
             self.throttle_time_ms = read_int32(&c)
             plain = length_is_zero(&c, flexible)
-        # What follows the last field known here belongs to a newer broker, which would not send it in this version.
+        # Bytes after the last known field belong to a newer broker, which would not send them in this version.
         self.plain = plain and not c.error and not remaining(&c) and topics >= 0
 
     def succeed_all(self, ProduceRequestFrame request not None, RecordAccumulator accumulator not None):
-        """Completes the batches of the request in their order. False, with nothing done, when the response is not plain
-        or not the one to it."""
+        """Completes the batches of the request in their order. False, without an effect, when the response is not plain
+        or does not belong to this request."""
         cdef size_t i
         cdef FrameTopic* topic
         cdef list batches = request.batches
@@ -356,7 +354,7 @@ cdef class ProduceResponseFrame(ResponseFrame):
         return PyBytes_FromStringAndSize(<const char*>self.memory + self.body_at, <Py_ssize_t>(self.end - self.body_at))
 
     def feed(self, bytes frame not None):
-        """Parses a frame (without its size) that came another way than through the I/O thread. MemoryError."""
+        """Parses a frame (without its size) that did not come through the I/O thread. MemoryError."""
         cdef uint8_t* memory = <uint8_t*>malloc(<size_t>max(PyBytes_GET_SIZE(frame), 1))
         if memory == NULL:
             raise MemoryError
@@ -367,7 +365,7 @@ cdef class ProduceResponseFrame(ResponseFrame):
 
 
 cdef inline bint length_is_zero(Cursor* c, bint flexible) noexcept nogil:
-    """Whether a section of tagged fields is empty; one that is not is walked over."""
+    """Whether a section of tagged fields is empty; skips a section that is not."""
     cdef const uint8_t* at
     if not flexible:
         return True

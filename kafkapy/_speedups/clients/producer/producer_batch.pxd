@@ -63,7 +63,7 @@ cdef class ProducerBatch:
     cdef object event
 
     cdef inline int32_t append(self, RecordView* record, int64_t timestamp) noexcept:
-        """The index of the record, or -1: the batch is closed or has no room for it."""
+        """Appends a record. Returns its index, or -1: the batch is closed or has no room for it."""
         cdef int64_t body, size
         if self.closed:
             return -1

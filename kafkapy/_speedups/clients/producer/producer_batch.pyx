@@ -21,7 +21,8 @@ log = logging.getLogger("kafkapy.producer")
 @cython.no_gc_clear
 @cython.freelist(64)
 cdef class ProducerBatch:
-    """Made by the RecordAccumulator; appended to by threads that send, sent and completed by the loop's thread."""
+    """A batch of records for one partition. The RecordAccumulator makes it, sending threads append to it, the loop's
+    thread sends and completes it."""
 
     def __cinit__(self):
         buffer_init(&self.payload)
@@ -52,7 +53,7 @@ cdef class ProducerBatch:
 
     @property
     def topic_partition(self):
-        """The partition it is for."""
+        """The batch's partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -62,27 +63,27 @@ cdef class ProducerBatch:
 
     @property
     def full(self):
-        """Whether no further record is likely to fit."""
+        """Whether the batch has no room for another usual record."""
         return self.is_full()
 
     @property
     def done(self):
-        """Whether the result is known, or its records are in other batches now."""
+        """Whether the result is known, or other batches have its records now."""
         return self.state != BATCH_INCOMPLETE_YET
 
     @property
     def has_sequence(self):
-        """Whether it was given a sequence number, that is: it may have been sent."""
+        """Whether it has a sequence number, and so may have been sent."""
         return self.base_sequence != NO_SEQUENCE
 
     @property
     def last_sequence(self):
-        """The sequence number of its last record; they start again at 0 after 2**31 - 1."""
+        """The sequence number of its last record; numbers start again at 0 after 2**31 - 1."""
         return next_sequence(self.base_sequence, self.record_count - 1)
 
     @property
     def last_offset(self):
-        """The offset of the last record; -1 while that is not known."""
+        """The offset of the last record; -1 while it is unknown."""
         return self.base_offset + self.record_count - 1 if self.base_offset >= 0 else -1
 
     # --- memory ---------------------------------------------------------------------------------------------------
@@ -111,19 +112,19 @@ cdef class ProducerBatch:
         self.transactional = transactional
 
     def reenqueued(self, int64_t now_ms):
-        """The batch goes back to its queue after an attempt that failed."""
+        """Notes the batch's return to its queue after a failed attempt."""
         self.attempts += 1
         self.attempted_ms = now_ms
 
     def update_leader(self, int32_t leader_epoch):
-        """Notes the partition's leader epoch; a batch in retry need not wait when the leader is another one."""
+        """Notes the partition's leader epoch; a batch in retry need not wait for a new leader."""
         if leader_epoch != -1 and leader_epoch > self.leader_epoch:
             if self.leader_epoch != -1:
                 self.leader_changed_at = self.attempts
             self.leader_epoch = leader_epoch
 
     cdef int finish(self, int state) except -1:
-        """A final state, and those who wait for it are woken; callbacks run when run_callbacks is called."""
+        """Sets a final state and wakes the waiting threads; run_callbacks runs the callbacks."""
         self.state = state
         self.closed = True
         if self.lent == 0:
@@ -133,7 +134,8 @@ cdef class ProducerBatch:
         return 0
 
     def succeed(self, int64_t base_offset, int64_t log_append_time):
-        """The records are in the log (base_offset -1: where is not known). Whether this is what completed the batch."""
+        """Completes the batch: the records are in the log (base_offset -1: at an unknown offset). Whether this call
+        completed it."""
         if self.state != BATCH_INCOMPLETE_YET:
             return False
         self.base_offset = base_offset
@@ -152,10 +154,10 @@ cdef class ProducerBatch:
         return True
 
     def split(self, int64_t limit):
-        """New batches of at most `limit` bytes (more for a single record) with this one's records, in order; the batch
-        is at its end.
+        """Splits the batch into new batches of at most `limit` bytes (more for a single record), in order; this batch
+        ends.
 
-        They follow each other in sequence where this one had a sequence. IllegalStateError for a complete batch;
+        The new batches continue this one's sequence, if it had one. IllegalStateError for a complete batch;
         MemoryError.
         """
         cdef Cursor cursor
@@ -194,7 +196,7 @@ cdef class ProducerBatch:
         self.finish(BATCH_SPLIT)
         return [part for _, part in parts]
 
-    # --- those who wait -------------------------------------------------------------------------------------------
+    # --- waiting threads and callbacks ----------------------------------------------------------------------------
 
     cdef int add_callback(self, object callback) except -1:
         if self.callbacks is None:
@@ -205,22 +207,23 @@ cdef class ProducerBatch:
     cdef object waiter(self):
         if self.event is None:
             event = threading.Event()
-            # Making the event ran Python code: another thread may have made one.
+            # The event's creation ran Python code: another thread may have made one.
             if self.event is None:
                 self.event = event
         return self.event
 
     @property
     def age(self):
-        """What batches are ordered by, the oldest first; those that one was split into stand where it stood."""
+        """The sort key of batches, the oldest first; the parts of a split batch take its place."""
         return self.created_ms, self.serial
 
     def on_done(self, callback):
-        """callback() once the batch has a result, on the loop's thread; at once when it has one. Splits are
-        followed."""
+        """Calls callback() once the batch has a result, on the loop's thread; at once when it has one. Follows
+        splits."""
         if self.state == BATCH_INCOMPLETE_YET:
             self.add_callback(callback)
-            # Making the list may have run a garbage collection, and with it another thread that completed the batch.
+            # The list's creation may have run a garbage collection, and with it another thread that completed the
+            # batch.
             if self.state != BATCH_INCOMPLETE_YET:
                 self.run_callbacks()
         elif self.state == BATCH_SPLIT:
@@ -229,7 +232,7 @@ cdef class ProducerBatch:
             callback()
 
     def run_callbacks(self):
-        """Calls what was registered, in order, each once; what one raises is logged. On the loop's thread, after a
+        """Calls the registered callbacks in order, each once; logs their exceptions. On the loop's thread, after a
         final state."""
         cdef list callbacks = self.callbacks
         if callbacks is None:
@@ -246,7 +249,7 @@ cdef class ProducerBatch:
 
 
 cdef enum:
-    MOST_GROWTH = 32        # what a record's varints may grow by when its deltas are others
+    MOST_GROWTH = 32        # the varints of a record may grow by this when its deltas change
 
 
 cdef int64_t last_serial = 0
@@ -254,8 +257,8 @@ cdef int64_t last_serial = 0
 
 cdef ProducerBatch new_batch(str topic, int32_t partition, BufferPool pool, int64_t capacity, int64_t limit,
                              int64_t now_ms, bint forced):
-    """An empty batch in a buffer of `capacity` bytes, or None when the pool has no room. MemoryError when it was
-    forced."""
+    """Makes an empty batch in a buffer of `capacity` bytes; None when the pool has no room. MemoryError for a forced
+    batch."""
     global last_serial
     cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
     cdef uint8_t* data = pool.allocate(capacity, forced)
@@ -277,12 +280,12 @@ cdef ProducerBatch new_batch(str topic, int32_t partition, BufferPool pool, int6
 
 
 def next_sequence(int64_t sequence, int64_t increment):
-    """The sequence number `increment` records on: after 2**31 - 1 comes 0."""
+    """The sequence number `increment` records later: after 2**31 - 1 comes 0."""
     return (sequence + increment) & 0x7FFFFFFF
 
 
 cdef follow(list parts, callback):
-    """callback() once every part has a result."""
+    """Calls callback() once every part has a result."""
     left = [len(parts)]
 
     def one_done():

@@ -68,8 +68,8 @@ cdef class RecordAccumulator:
     cdef readonly int64_t bytes_appended    # encoded, before compression
 
     cdef inline int append_tail(self, PartitionQueue queue, RecordView* record, int64_t timestamp) noexcept:
-        """append_raw to the open batch of a queue. 0: there is none, or it has no room for the record. One of more than
-        `small` bytes may be too large for a request, which is not looked at here."""
+        """append_raw to the open batch of a queue. 0: no batch is open, or it has no room for the record. A record of
+        more than `small` bytes may be too large for a request; this function does not check that."""
         cdef ProducerBatch batch = queue.tail
         if batch is None or batch.append(record, timestamp) < 0:
             return 0

@@ -23,9 +23,9 @@ cdef extern from "Python.h":
 
 cdef enum:
     INT32_MAX = 0x7FFFFFFF
-    MOST_OVERHEAD = 21 + 5 * 5      # of a record around key, value and headers: attributes and varints
-    MOST_REMEMBERED = 5             # batches of a producer that a broker knows again, whichever connections they came
-                                    # over
+    MOST_OVERHEAD = 21 + 5 * 5      # of a record besides key, value and headers: attributes and varints
+    MOST_REMEMBERED = 5             # batches of a producer that a broker recognizes again, on whichever
+                                    # connection
     NEVER_MS = 0x7FFFFFFFFFFF
 
 
@@ -37,7 +37,7 @@ cdef int64_t now_ms() noexcept:
 
 
 cdef int64_t most_bytes(int64_t size) noexcept:
-    """The most that a batch takes with one record of `size` bytes of key, value and headers."""
+    """The most bytes of a batch with one record of `size` bytes of key, value and headers."""
     return BATCH_HEADER_SIZE + MOST_OVERHEAD + size
 
 
@@ -46,8 +46,8 @@ cdef class RecordAccumulator:
     """All unsent records of one producer.
 
     buffer_memory, batch_size, max_request_size in bytes; linger_ms; ignore_keys: records with a key are spread like
-    those without; adaptive: long queues get fewer records without a key (KIP-794); backoff_ms: waits before a batch is
-    sent again, by attempt.
+    records without; adaptive: long queues get fewer records without a key (KIP-794); backoff_ms: waits before a batch
+    is sent again, by attempt.
     """
 
     def __init__(self, int64_t buffer_memory, int64_t batch_size, int64_t linger_ms, int64_t max_request_size,
@@ -69,7 +69,7 @@ cdef class RecordAccumulator:
         self.producer_epoch = -1
 
     def set_batch_size(self, int64_t batch_size):
-        """Batches are of so many bytes from now on; those that are open stay as they are."""
+        """Sets the size of new batches in bytes; open batches stay as they are."""
         cdef TopicQueue queues
         self.batch_size = max(batch_size, BATCH_HEADER_SIZE + 1)
         self.small = min(self.batch_size, self.max_request_size) // 2
@@ -88,7 +88,7 @@ cdef class RecordAccumulator:
         cdef int64_t most = most_bytes(size)
         cdef int appended
         if queue.tail is None or size > self.small:
-            # Only here can a record be too large: what fits an open batch was compared with its limit.
+            # Only here can a record be too large: a record that fits an open batch was compared with its limit.
             if most > self.max_request_size or most > INT32_MAX:
                 raise RecordTooLargeError(
                     f"a record of {most} bytes when serialized is larger than max.request.size allows "
@@ -123,7 +123,7 @@ cdef class RecordAccumulator:
                 if queue.tail is not None:
                     continue
                 return 0
-            # Making a batch may have let another thread append: its batch is the one to go on with.
+            # Another thread may have appended while this one made a batch: that thread's batch goes on.
             if queue.tail is not None:
                 continue
             queue.batches.append(batch)
@@ -134,7 +134,7 @@ cdef class RecordAccumulator:
                 self.listed.append(queue)
 
     cdef int64_t room_for(self, int64_t size) noexcept:
-        """Bytes of the buffer that a new batch for a record with `size` bytes of key, value and headers takes."""
+        """Bytes of the buffer for a new batch with a record of `size` bytes of key, value and headers."""
         return max(self.batch_size, most_bytes(size))
 
     cdef int ask_wake(self) except -1:
@@ -146,7 +146,7 @@ cdef class RecordAccumulator:
     cdef ProducerBatch append_chosen(self, str topic, int32_t partition, int64_t timestamp, const uint8_t* key,
                                      int64_t key_size, const uint8_t* value, int64_t value_size, const uint8_t* headers,
                                      int64_t headers_size, int32_t header_count, int32_t* index, Refused* refused):
-        """The queues are looked at and changed: no Python code runs, but where append_raw says so."""
+        """Reads and changes the queues: runs no Python code, except where append_raw says so."""
         cdef PyObject* found
         cdef TopicQueue queues
         cdef PartitionQueue queue
@@ -192,7 +192,7 @@ cdef class RecordAccumulator:
 
     cdef FutureRecordMetadata try_append(self, str topic, int32_t partition, int64_t timestamp, object key,
                                          object value, object headers, Refused* refused):
-        """A record's future; or None and `refused`, and nothing has changed. TypeError; RecordTooLargeError."""
+        """Appends a record: its future; or None and `refused`, without a change. TypeError; RecordTooLargeError."""
         cdef ProducerBatch batch
         cdef Py_buffer key_view
         cdef Py_buffer value_view
@@ -243,10 +243,12 @@ cdef class RecordAccumulator:
             buffer_free(&encoded)
 
     def append(self, str topic not None, partition, timestamp_ms, key, value, headers=None):
-        """The future of a record (partition None: the built-in partitioner chooses; timestamp None: now), or None.
+        """Appends a record (partition None: the built-in partitioner chooses; timestamp None: now). Its future, or
+        None.
 
-        None: there is no such topic or partition yet, the transaction does not know the partition, or the buffer has no
-        room. TypeError for what is not bytes; RecordTooLargeError; KafkaError when no records are taken.
+        None: the topic or partition is unknown yet, the transaction does not know the partition, or the buffer has no
+        room. TypeError for a value other than bytes; RecordTooLargeError; KafkaError when the producer accepts no
+        records.
         """
         cdef Refused refused
         cdef FutureRecordMetadata future
@@ -265,7 +267,7 @@ cdef class RecordAccumulator:
         return future
 
     def topic(self, str name not None):
-        """The queues of a topic, made when it is asked for first."""
+        """The queues of a topic, made on first use."""
         queues = self.topics.get(name)
         if queues is None:
             queues = self.topics.setdefault(name, TopicQueue(name, self.batch_size, self.adaptive))
@@ -279,23 +281,23 @@ cdef class RecordAccumulator:
         return queues.partitions[partition]
 
     def listed_topics(self):
-        """The names of topics that have got records lately."""
+        """The names of topics with recent records."""
         cdef PartitionQueue queue
         return {queue.topic.name for queue in list(self.listed)}
 
     def has_room(self, int64_t room):
-        """Whether `room` bytes of the buffer are free: what await_room was asked to wait for."""
+        """Whether the buffer has `room` free bytes, as await_room waits for."""
         return room <= self.pool.available
 
     def wait_for_room(self, waiter):
-        """waiter() is called once there is room again, or nothing more that could make some. Everything is sent at once
-        until then."""
+        """Calls waiter() once the buffer has room again, or no batch is left that could make room. Everything is sent
+        at once until then."""
         self.room_waiters.append(waiter)
         self.pool.waiting = <int>len(self.room_waiters)
         self.ask_wake()
 
     def stop_waiting(self, waiter):
-        """Undoes wait_for_room, when that has not been told yet."""
+        """Undoes wait_for_room, unless the waiter has been called."""
         try:
             self.room_waiters.remove(waiter)
         except ValueError:
@@ -303,8 +305,8 @@ cdef class RecordAccumulator:
         self.pool.waiting = <int>len(self.room_waiters)
 
     def tell_room(self, always=False):
-        """Tells those who wait, once an eighth of the buffer is free: to wake them for every batch would cost more than
-        it gains."""
+        """Calls the waiters once an eighth of the buffer is free: a wake-up for every batch would cost more than it
+        gains."""
         if not self.room_waiters:
             return
         if always or not self.incomplete or self.pool.available >= self.pool.total // 8:
@@ -324,16 +326,16 @@ cdef class RecordAccumulator:
                 (<TopicQueue>topic).update_load(excluded)
 
     cdef int64_t backoff_of(self, ProducerBatch batch) except -1:
-        """How long a batch that has failed waits before it is sent again, in ms."""
+        """The back-off of a failed batch, in ms."""
         cdef list waits = self.backoff_ms
         return waits[min(batch.attempts, <int>len(waits)) - 1]
 
     def ready(self, int64_t now):
-        """(node ids that have something to be sent, ms until there may be more, names of topics with batches but no
+        """(node ids with batches to send, ms until the next batch may be ready, names of topics with batches but no
         leader).
 
-        Something is to be sent when it was waited for as long as linger.ms (a retry: its back-off), its batch is full,
-        the buffer is full, or everything has to go (flush, close, the end of a transaction).
+        A batch is ready when linger.ms (for a retry: its back-off) is over, it is full, the buffer is full, or
+        everything has to go (flush, close, the end of a transaction).
         """
         cdef PartitionQueue queue
         cdef ProducerBatch first
@@ -374,11 +376,11 @@ cdef class RecordAccumulator:
         if not self.sending_allowed or self.producer_id < 0 or (self.transactional and not queue.in_transaction):
             return False
         if first.base_sequence == NO_SEQUENCE:
-            # What was sent under another id or epoch has to be through first, or a batch that starts at 0 could come
-            # before it; and nothing is numbered while it is not known which numbers the broker has seen.
+            # Batches sent under another id or epoch must be done first, or a batch that starts at 0 could come before
+            # them; and no batch gets a number while the numbers that the broker has seen are unknown.
             if queue.unresolved_sequence >= 0:
                 return False
-            # The first batch of a sequence goes alone: a broker that knows nothing of it would take the second one
+            # The first batch of a sequence goes alone: a broker without the sequence would accept the second batch
             # without the first.
             return not queue.unacked or (
                 queue.producer_id == self.producer_id
@@ -386,16 +388,16 @@ cdef class RecordAccumulator:
                 and queue.last_acked_sequence >= 0
                 and queue.numbered + 1 - (<ProducerBatch>queue.unacked[0]).number < MOST_REMEMBERED
             )
-        # A retry goes out when it is the next in line, so that one request at a time is under way until all is well
+        # A retry is sent when it is the next in line, so that one request at a time is in flight until all is well
         # again.
         return not queue.unacked or queue.unacked[0] is first
 
     def drain(self, int32_t node, int64_t max_bytes, int64_t now, bint one_at_a_time=False):
-        """The batches of the next request to a node: at most one of each partition, together at most max_bytes (but one
-        in any case).
+        """Drains the batches of the next request to a node: at most one of each partition, together at most max_bytes
+        (but one in any case).
 
-        They get their sequence numbers here, and are in `sent` of their queues from now on. one_at_a_time mutes their
-        partitions.
+        The batches get their sequence numbers here, and are in `sent` of their queues from now on. one_at_a_time mutes
+        their partitions.
         """
         cdef PartitionQueue queue
         cdef ProducerBatch first
@@ -404,8 +406,8 @@ cdef class RecordAccumulator:
         cdef Py_ssize_t left = len(self.listed)
         drained = []
         served = []
-        # Queues are taken from the left of the list and put back at its right, where other threads add theirs: it is
-        # right at any time.
+        # Queues leave the list at its left and return at its right, where other threads add queues: the list is right
+        # at any time.
         while left:
             left -= 1
             queue = self.listed.popleft()
@@ -448,7 +450,7 @@ cdef class RecordAccumulator:
             total += first.size_in_bytes()
             drained.append(first)
             served.append(queue)
-        # Those that were served are the last to be looked at for the next request.
+        # The next request looks at the queues just served last.
         self.listed.extend(served)
         return drained
 
@@ -471,7 +473,7 @@ cdef class RecordAccumulator:
     # --- results, on the loop's thread ----------------------------------------------------------------------------
 
     def succeed(self, ProducerBatch batch not None, int64_t base_offset, int64_t log_append_time):
-        """The broker has the batch: its futures have their results, its callbacks run."""
+        """Completes a batch that the broker has: its futures get their results, its callbacks run."""
         cdef PartitionQueue queue = self.queue(batch.topic, batch.partition)
         if self.idempotent:
             queue.acknowledged(batch, base_offset)
@@ -482,7 +484,7 @@ cdef class RecordAccumulator:
             batch.run_callbacks()
 
     def fail(self, ProducerBatch batch not None, error, record_errors=None):
-        """The batch has failed for good. Whether it had no result before."""
+        """Fails the batch for good. Whether it had no result before."""
         cdef PartitionQueue queue = self.queue(batch.topic, batch.partition)
         if queue.tail is batch:
             queue.tail = None
@@ -497,7 +499,7 @@ cdef class RecordAccumulator:
         return True
 
     def retry(self, ProducerBatch batch not None, int64_t now):
-        """The batch goes back to its queue to be sent again after its back-off."""
+        """Returns the batch to its queue for another attempt after its back-off."""
         cdef PartitionQueue queue = self.queue(batch.topic, batch.partition)
         queue.muted = False
         for i, other in enumerate(queue.sent):
@@ -508,10 +510,10 @@ cdef class RecordAccumulator:
         self.put_back(queue, batch)
 
     def split(self, ProducerBatch batch not None):
-        """Puts smaller batches in place of one that is too large for its topic. How many."""
+        """Replaces a batch that is too large for its topic by smaller batches. Returns their number."""
         cdef PartitionQueue queue = self.queue(batch.topic, batch.partition)
         cdef ProducerBatch part
-        # Half of it at least, so that it ends however small the topic's limit is.
+        # The limit is at least half the batch, so that the splits end however small the topic's limit is.
         parts = batch.split(min(self.batch_size, max(batch.size_in_bytes() // 2, BATCH_HEADER_SIZE + 1)))
         queue.forget(batch)
         queue.muted = False
@@ -525,8 +527,8 @@ cdef class RecordAccumulator:
         return len(parts)
 
     def take_expired(self, int64_t now, int64_t delivery_timeout_ms):
-        """(batches that are older than that, taken off their queues, oldest first; ms until the next may be, None:
-        there are no others)."""
+        """(batches older than delivery_timeout_ms, taken off their queues, oldest first; ms until the next may expire,
+        None without other batches)."""
         cdef ProducerBatch batch
         cdef int64_t oldest = NEVER_MS
         expired = []
@@ -540,7 +542,7 @@ cdef class RecordAccumulator:
         return expired, None if oldest == NEVER_MS else max(oldest + delivery_timeout_ms - now, 0)
 
     def take_undrained(self):
-        """The batches that were never sent, taken off their queues: what is left out when a transaction is aborted."""
+        """Takes the unsent batches off their queues: an aborted transaction omits them."""
         cdef ProducerBatch batch
         undrained = [batch for batch in list(self.incomplete) if batch.drained_ms == 0
                      and batch.base_sequence == NO_SEQUENCE]
@@ -549,7 +551,7 @@ cdef class RecordAccumulator:
         return undrained
 
     def take_all(self):
-        """Every batch without a result, taken off the queues."""
+        """Takes every batch without a result off the queues."""
         batches = sorted(self.incomplete, key=by_age)
         self.take_off(batches)
         return batches
@@ -565,7 +567,7 @@ cdef class RecordAccumulator:
             try:
                 queue.batches.remove(batch)
             except ValueError:
-                pass    # it is on its way
+                pass    # the batch is in flight
         return 0
 
 
@@ -580,8 +582,8 @@ cdef int hold(object data, Py_buffer* view, str what) except -1:
 
 
 cdef int32_t encode_headers(object headers, ByteBuffer* into, int64_t* size) except -1:
-    """Appends (name, value) pairs as a record has them. Their number; `size` becomes the bytes of names and values, -1
-    when there are none."""
+    """Appends (name, value) pairs in a record's encoding. Returns their number; `size` becomes the bytes of names and
+    values, -1 without headers."""
     cdef Py_buffer view
     cdef Py_ssize_t name_size
     cdef const char* name_data

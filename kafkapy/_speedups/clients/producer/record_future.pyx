@@ -51,7 +51,7 @@ cdef Leaf leaf_of(ProducerBatch batch, int32_t index):
 
 
 cdef object error_of(Leaf leaf):
-    """The exception of a record; None when it has none, or none yet."""
+    """The exception of a record; None without an exception, or before the result."""
     if leaf.batch.state != BATCH_FAILED:
         return None
     if leaf.batch.record_errors is not None:
@@ -60,12 +60,12 @@ cdef object error_of(Leaf leaf):
 
 
 cdef object copy_of(error):
-    """The exception for one more who asks. The traceback that it gets holds the frame of that one, and with it the
-    future in most cases: on the batch's own exception that would be a circle for ever, for the garbage collector does
-    not look into futures."""
+    """Copies the exception for one more caller. Its traceback holds the caller's frame, and with it the future in most
+    cases: on the batch's own exception that would be a permanent cycle, for the garbage collector does not look into
+    futures."""
     try:
         copied = copy.copy(error)
-    except Exception:       # of somebody else's making, with a constructor of its own
+    except Exception:       # a class from elsewhere, whose constructor differs
         return error
     if error.__cause__ is not None:
         copied.__cause__ = error.__cause__
@@ -73,19 +73,20 @@ cdef object copy_of(error):
 
 
 cdef int wait_for(ProducerBatch batch, int32_t index, object deadline, object timeout) except -1:
-    """Until the record has a result. KafkaTimeoutError at the deadline (time.monotonic(), None: never);
+    """Waits until the record has a result. KafkaTimeoutError at the deadline (time.monotonic(), None: never);
     IllegalStateError."""
     cdef Leaf leaf = leaf_of(batch, index)
     while leaf.batch.state == BATCH_INCOMPLETE_YET:
         event = leaf.batch.waiter()
-        # The state is looked at after the event is there, and the event set after the state: one of the two is seen.
+        # This thread makes the event and then reads the state; the completing thread sets the state and then the event:
+        # one of the two sees the other.
         if leaf.batch.state == BATCH_INCOMPLETE_YET:
             if leaf.batch.pool.loop_thread == threading.get_ident():
                 raise IllegalStateError("to wait for a result on the producer's own thread would be to wait for ever")
             left = SLICE_S if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise KafkaTimeoutError(f"no result for a record of {batch.topic}-{batch.partition} within {timeout} s")
-            # In slices: a signal that comes right before a wait does not end it.
+            # In slices: a signal right before a wait does not end it.
             event.wait(min(left, SLICE_S))
         leaf = leaf_of(batch, index)
     return 0
@@ -104,7 +105,7 @@ cdef FutureRecordMetadata new_future(ProducerBatch batch, int32_t index, int64_t
 
 
 def failed_future(str topic, int32_t partition, error):
-    """A future of a record that never came into a batch."""
+    """A future of a record that never reached a batch."""
     cdef ProducerBatch batch = new_batch(topic, partition, BufferPool(1, 1), 1, 1, 0, True)
     batch.fail(error)
     return new_future(batch, 0, NO_TIMESTAMP, -1, -1, -1)
@@ -129,11 +130,11 @@ cdef class FutureRecordMetadata:
 
     @property
     def is_done(self):
-        """Whether there is a result."""
+        """Whether the record has a result."""
         return leaf_of(self.batch, self.index).batch.state != BATCH_INCOMPLETE_YET
 
     def done(self):
-        """Whether there is a result."""
+        """Whether the record has a result."""
         return self.is_done
 
     def succeeded(self):
@@ -141,26 +142,26 @@ cdef class FutureRecordMetadata:
         return leaf_of(self.batch, self.index).batch.state == BATCH_SUCCEEDED
 
     def failed(self):
-        """Whether there is an exception instead of a result."""
+        """Whether the result is an exception."""
         return leaf_of(self.batch, self.index).batch.state == BATCH_FAILED
 
     def retriable(self):
-        """Whether it failed in a way that another attempt may not."""
+        """Whether another attempt may succeed."""
         return isinstance(self.exception, RetriableError)
 
     @property
     def topic_partition(self):
-        """The partition the record goes to."""
+        """The record's partition."""
         return TopicPartition(self.batch.topic, self.batch.partition)
 
     @property
     def exception(self):
-        """Why the record failed; None when it did not, or not yet."""
+        """The error of the record; None without an error, or before the result."""
         return error_of(leaf_of(self.batch, self.index))
 
     @property
     def value(self):
-        """The RecordMetadata; None when there is none, or none yet."""
+        """The RecordMetadata; None without one, or before the result."""
         cdef Leaf leaf = leaf_of(self.batch, self.index)
         cdef ProducerBatch batch = leaf.batch
         cdef int64_t timestamp
@@ -180,10 +181,9 @@ cdef class FutureRecordMetadata:
         )
 
     def get(self, timeout=None):
-        """The RecordMetadata, waiting at most `timeout` s for it (None: as long as it takes).
+        """Waits at most `timeout` s (None: without limit) for the RecordMetadata and returns it.
 
-        KafkaTimeoutError when there is none in time, which changes nothing about the record; else whatever made the
-        record fail.
+        KafkaTimeoutError without a result in time, which does not change the record's fate; else the record's error.
         """
         wait_for(self.batch, self.index, None if timeout is None else time.monotonic() + timeout, timeout)
         error = self.exception
@@ -192,7 +192,7 @@ cdef class FutureRecordMetadata:
         return self.value
 
     def add_callback(self, fn, *args, **kwargs):
-        """fn(*args, RecordMetadata) when the record has succeeded. Returns the future."""
+        """Calls fn(*args, RecordMetadata) after success. Returns the future."""
         call = functools.partial(fn, *args, **kwargs) if args or kwargs else fn
 
         def deliver():
@@ -204,7 +204,7 @@ cdef class FutureRecordMetadata:
         return self
 
     def add_errback(self, fn, *args, **kwargs):
-        """fn(*args, exception) when the record has failed. Returns the future."""
+        """Calls fn(*args, exception) after failure. Returns the future."""
         call = functools.partial(fn, *args, **kwargs) if args or kwargs else fn
 
         def deliver():
@@ -220,7 +220,7 @@ cdef class FutureRecordMetadata:
         return self.add_callback(fn, *args, **kwargs).add_errback(fn, *args, **kwargs)
 
     def add_done_callback_threadless(self, fn):
-        """fn(future) on the producer's loop when there is a result; for callers on that loop, where no thread waits."""
+        """Calls fn(future) on the producer's loop after the result; for callers on that loop, where no thread waits."""
         self.batch.on_done(functools.partial(fn, self))
 
     def __await__(self):
@@ -228,7 +228,7 @@ cdef class FutureRecordMetadata:
 
 
 async def in_loop(future):
-    """What get() gives, for a coroutine of any loop."""
+    """Returns the result of get() for a coroutine of any loop."""
     await result_of(future.add_done_callback_threadless)
     return future.get()
 
@@ -245,7 +245,7 @@ async def result_of(register):
         try:
             loop.call_soon_threadsafe(finish)
         except RuntimeError:
-            pass    # the loop that waited is closed: nobody waits
+            pass    # the waiting loop is closed: no coroutine waits
 
     register(deliver)
     await waiter
@@ -264,7 +264,7 @@ cdef ProducerBatch batch_of(Span span):
 
 @cython.final
 cdef class BulkFuture:
-    """The result of many records: send_many's. len() is their number."""
+    """The result of many records, of send_many. len() is their number."""
 
     def __init__(self):
         raise TypeError("futures are made by send_many()")
@@ -297,12 +297,12 @@ cdef class BulkFuture:
         return self.is_done and self.exception is None
 
     def failed(self):
-        """Whether every record has a result, and not each a good one."""
+        """Whether every record has a result, and at least one is an error."""
         return self.is_done and self.exception is not None
 
     @property
     def exception(self):
-        """Why the first of those that failed did; None when none did, or not yet."""
+        """The error of the first failed record; None without a failure, or before the result."""
         cdef ProducerBatch batch
         cdef Span span
         cdef size_t at
@@ -319,8 +319,8 @@ cdef class BulkFuture:
         return None
 
     def wait(self, timeout=None):
-        """Until every record has a result. KafkaTimeoutError after `timeout` s; else what made the first that failed
-        fail."""
+        """Waits until every record has a result. KafkaTimeoutError after `timeout` s; else the error of the first
+        failed record."""
         cdef ProducerBatch batch
         cdef Span span
         cdef size_t at
@@ -340,8 +340,8 @@ cdef class BulkFuture:
             raise error
 
     def get(self, timeout=None):
-        """Waits as wait() does; the offset of every record, in order, as a BulkMetadata: SentRecords for each stretch
-        of them.
+        """Waits as wait() does; returns the offset of every record, in order, as a BulkMetadata: SentRecords for each
+        stretch.
         """
         cdef ProducerBatch batch
         cdef Span span
@@ -363,7 +363,7 @@ cdef class BulkFuture:
         return stretches
 
     def add_done_callback_threadless(self, fn):
-        """fn(future) on the producer's loop when every record has a result."""
+        """Calls fn(future) on the producer's loop when every record has a result."""
         cdef ProducerBatch batch
         batches = self.spans.batches()
         left = [len(batches)]

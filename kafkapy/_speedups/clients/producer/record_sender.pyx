@@ -18,23 +18,23 @@ cdef enum:
 
 
 cdef class RecordSender:
-    """What a producer sends with. A subclass says what happens when a record cannot be appended at once:
+    """The sending half of a producer. A subclass handles a record that cannot be appended at once:
 
     refuse(): the accumulator is not open; raises.
-    await_topic(topic, partition, deadline): until the topic (and partition, None: any) is known.
-    join_transaction(queue): the coordinator has to be told of the partition.
-    await_room(room, deadline): until the buffer may have so many bytes free.
+    await_topic(topic, partition, deadline): waits until the topic (and partition, None: any) is known.
+    join_transaction(queue): the coordinator must learn of the partition.
+    await_room(room, deadline): waits until the buffer may have so many bytes free.
 
-    The two that wait take and give the deadline of this send, None at first. send_intercepted is called instead when
-    there are interceptors.
+    The two waiting methods take and return the deadline of this send, None at first. With interceptors,
+    send_intercepted is called instead.
     """
 
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, callback=None):
-        """Has a record sent, and returns the future of its RecordMetadata.
+        """Sends a record, and returns the future of its RecordMetadata.
 
-        topic: name. value, key: bytes-like or None, or whatever the configured serializers take. headers: (str, bytes
-        or None) pairs. partition: number; None: the partitioner chooses. timestamp_ms: since the epoch; None: now.
-        callback(metadata, exception): called on the producer's own thread once there is a result, one of the two None.
+        topic: name. value, key: bytes-like or None, or any input of the configured serializers. headers: (str, bytes or
+        None) pairs. partition: number; None: the partitioner chooses. timestamp_ms: since the epoch; None: now.
+        callback(metadata, exception): called on the producer's own thread after the result, one of the two None.
 
         KafkaTimeoutError: no metadata, or no room in the buffer (BufferExhaustedError), within max.block.ms.
         RecordTooLargeError. TypeError. ValueError: a negative partition or timestamp. IllegalStateError: the producer
@@ -50,16 +50,16 @@ cdef class RecordSender:
         return future
 
     def send_plain(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None):
-        """send() past the interceptors."""
+        """send() without the interceptors."""
         return self.send_one(topic, value, key, headers, partition,
                              wall_clock_ms() if timestamp_ms is None else timestamp_ms)
 
     def send_many(self, topic, values, keys=None, headers=None, partition=None, timestamp_ms=None):
-        """Has a record for each of `values` sent, and returns one future for all of them.
+        """Sends a record for each of `values`, and returns one future for all of them.
 
-        keys: as many as values, or None. headers, partition, timestamp_ms: of every record, as for send(). When one
-        cannot be sent, the error is raised and those before it are on their way. ValueError: there are not as many keys
-        as values.
+        keys: as many as values, or None. headers, partition, timestamp_ms: of every record, as for send(). When a
+        record cannot be sent, its error is raised, and the records before it are on their way. ValueError: the numbers
+        of keys and values differ.
         """
         cdef FutureRecordMetadata future
         cdef RecordSpans spans = RecordSpans.__new__(RecordSpans)
@@ -78,7 +78,7 @@ cdef class RecordSender:
                 future = self.send_one(topic, value, key, headers, partition, timestamp)
             spans.add(future.batch, future.index)
             if spans.count % TURN == 0:
-                # No bytecode is run here, so nobody else would get the GIL.
+                # This loop runs no bytecode, so no other thread would get the GIL.
                 with nogil:
                     pass
         if each_key is not None and next(each_key, self) is not self:
@@ -101,7 +101,7 @@ cdef class RecordSender:
             raise ValueError(f"timestamp {timestamp} is negative")
         if headers is not None:
             if type(headers) is not list and type(headers) is not tuple:
-                headers = list(headers)     # the record may be appended again after a wait, and an iterator gives its
+                headers = list(headers)     # a wait may append the record again, and an iterator gives its
                                             # items once
             if not headers:
                 headers = None
@@ -138,7 +138,7 @@ cdef class RecordSender:
 
 
 def deliver_to(FutureRecordMetadata future, callback):
-    """callback(metadata, exception) when the record has a result."""
+    """Calls callback(metadata, exception) when the record has a result."""
 
     def deliver():
         callback(future.value, future.exception)

@@ -31,7 +31,7 @@ cdef class RecordSpans:
         return 0
 
     def append(self, ProducerBatch batch not None, int32_t first, int32_t count):
-        """The next records are `count` ones of the batch, from record `first` on."""
+        """Adds `count` records of the batch, from record `first` on."""
         cdef int32_t i
         for i in range(count):
             self.add(batch, first + i)

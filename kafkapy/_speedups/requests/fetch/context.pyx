@@ -45,12 +45,12 @@ from kafkapy._speedups.requests.partition_table cimport topic_name_of
 
 cdef enum:
     TOPIC_ID_VERSION = 13
-    MAX_SESSION_PARTITIONS = 200000     # a session that grows beyond is closed: bounds what one client can pile up
+    MAX_SESSION_PARTITIONS = 200000     # a session that grows beyond is closed: bounds the memory of one client
     NS_PER_MS = 1000000
 
 
 cdef void resolve_names(DataPlaneState* plane, FetchState* state) noexcept nogil:
-    """Names for the ids of this request; its topics are not shared with anybody yet."""
+    """Finds names for the ids of this request; no other request shares its topics yet."""
     cdef FetchTopic* topic
     cdef size_t i
     for i in range(state.partitions.size()):
@@ -66,7 +66,7 @@ cdef void refuse_session(FetchState* state, int16_t error) noexcept nogil:
 
 
 cdef void take_session_partitions(DataPlaneState* plane, FetchState* state, FetchSession* session) noexcept nogil:
-    """Under the session's mutex: this request reads all that the session holds."""
+    """Takes all partitions of the session into this request. The caller holds the session's mutex."""
     cdef FetchPartition partition
     cdef FetchTopic* resolved
     cdef CachedPartition* cached = session.first
@@ -75,7 +75,7 @@ cdef void take_session_partitions(DataPlaneState* plane, FetchState* state, Fetc
     state.partitions.reserve(session.by_key.size())
     while cached != NULL:
         if cached.topic.by_id and cached.topic.name.empty():
-            # Topics are shared with other requests, so one that has got its name is a new object.
+            # Requests share topics, so a topic that has just got its name is a new object.
             resolved = fetch_topic_new(NULL, 0, cached.topic.topic_id)
             if topic_name_of(plane.partitions, resolved.topic_id, &resolved.name):
                 fetch_topic_unref(cached.topic)
@@ -90,7 +90,7 @@ cdef void take_session_partitions(DataPlaneState* plane, FetchState* state, Fetc
 
 
 cdef void fetch_context_open(DataPlaneState* plane, FetchState* state) noexcept nogil:
-    """Kafka's FetchManager.newContext."""
+    """Opens the context of a Fetch, as Kafka's FetchManager.newContext."""
     cdef FetchSession* session
     cdef int16_t error = ERROR_NONE
     cdef size_t size = 0
@@ -118,7 +118,7 @@ cdef void fetch_context_open(DataPlaneState* plane, FetchState* state) noexcept 
             session_forget(session, state.forgotten[i].topic, state.forgotten[i].partition)
         size = session.by_key.size()
         if size == 0 or size > MAX_SESSION_PARTITIONS:
-            session.epoch = FINAL_EPOCH         # nobody goes on with it, not even a request that found it already
+            session.epoch = FINAL_EPOCH         # no request goes on with it, not even one that found it already
         else:
             session.epoch = next_session_epoch(session.epoch)
             take_session_partitions(plane, state, session)

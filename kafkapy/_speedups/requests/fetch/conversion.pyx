@@ -26,8 +26,8 @@ cdef enum:
 
 
 cdef bint fetch_ask_for_conversion(FetchState* state, Outcome* outcome) noexcept nogil:
-    """False when there is nothing to convert. No waiter is registered now; the logs they were for may be gone when the
-    answer comes."""
+    """Asks Python for a conversion. False when no partition needs one. No waiter is registered now; its log may be gone
+    when the answer comes."""
     cdef size_t i
     if state.frame.api_version >= CONVERTED_BELOW:
         return False
@@ -50,7 +50,8 @@ cdef bint fetch_ask_for_conversion(FetchState* state, Outcome* outcome) noexcept
 
 
 cdef bint fetch_read_on(FetchState* state) noexcept nogil:
-    """True when all that was read has been dropped: the request goes on behind it. Else there is something to tell."""
+    """Moves the fetch offsets behind batches that the conversion dropped. True when it dropped all batches: the request
+    goes on. Else the reply has something to say."""
     cdef FetchPartition* partition
     cdef bint moved = False
     cdef size_t i

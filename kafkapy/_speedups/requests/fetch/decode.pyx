@@ -61,7 +61,7 @@ cdef enum:
     REPLICA_STATE_VERSION = 15
     TOPIC_ID_SIZE = 16
     REPLICA_STATE_TAG = 1
-    MAX_PARTITIONS = 200000         # in one request: bounds what a frame of tiny partitions costs in memory
+    MAX_PARTITIONS = 200000         # in one request: bounds the memory of a frame of tiny partitions
 
 
 cdef void fetch_partition_init(FetchPartition* partition) noexcept nogil:
@@ -92,7 +92,7 @@ cdef void fetch_partitions_release(FetchState* state) noexcept nogil:
 
 
 cdef FetchTopic* read_topic(FetchState* state, Cursor* c) noexcept nogil:
-    """A new topic, or NULL with the cursor's error set."""
+    """Reads a new topic; NULL with the cursor's error set."""
     cdef int version = state.frame.api_version
     cdef const uint8_t* at
     cdef int32_t size = 0
@@ -172,7 +172,7 @@ cdef bint read_forgotten(FetchState* state, Cursor* c, FetchTopic* topic) noexce
 
 
 cdef bint read_topics(FetchState* state, Cursor* c, bint forgotten) noexcept nogil:
-    """The topics array, or the forgotten topics array."""
+    """Reads the topics array, or the forgotten topics array."""
     cdef int version = state.frame.api_version
     cdef bint flexible = version >= FETCH_FLEXIBLE
     cdef int32_t count = read_array_length(c, flexible)
@@ -209,7 +209,7 @@ cdef void read_top_tags(FetchState* state, Cursor* c) noexcept nogil:
         if at != NULL and tag == REPLICA_STATE_TAG and state.frame.api_version >= REPLICA_STATE_VERSION:
             cursor_init(&field, at, size)
             state.replica_id = read_int32(&field)
-            read_int64(&field)                      # replica epoch: brokers are fenced by their own leader's ISR here
+            read_int64(&field)                      # replica epoch: here the leader's ISR fences brokers
             skip_tagged_fields(&field)
             if field.error or remaining(&field):
                 c.error = 1
@@ -217,7 +217,7 @@ cdef void read_top_tags(FetchState* state, Cursor* c) noexcept nogil:
 
 
 cdef bint in_order(FetchState* state) noexcept nogil:
-    """One topic, each partition after those with a smaller index: none is there twice."""
+    """Whether the request has one topic with ascending partitions, so no partition is there twice."""
     cdef size_t i
     for i in range(1, state.partitions.size()):
         if (state.partitions[i - 1].topic != state.partitions[i].topic
@@ -227,8 +227,8 @@ cdef bint in_order(FetchState* state) noexcept nogil:
 
 
 cdef void drop_repeated(FetchState* state) noexcept nogil:
-    """Of several entries for one partition the last one counts, and is answered where the first one stands, as in
-    Kafka."""
+    """Drops repeated partitions. The last entry of a partition counts, and its answer stands in the first one's place,
+    as in Kafka."""
     cdef NamedPartitions named
     cdef vector[size_t] places
     cdef vector[FetchTopic*] dropped
@@ -264,7 +264,7 @@ cdef void drop_repeated(FetchState* state) noexcept nogil:
         else:
             places.push_back(places[first])
             state.partitions[places[first]].request = partition.request
-            dropped.push_back(partition.topic)     # its name is still looked at
+            dropped.push_back(partition.topic)     # the reply still needs its name
     state.partitions.resize(kept)
     for i in range(dropped.size()):
         fetch_topic_unref(dropped[i])
@@ -322,8 +322,8 @@ cdef bint fetch_decode(FetchState* state) noexcept nogil:
 
 
 def decode(int16_t version, bytes body):
-    """What the data plane reads from a Fetch body, or None when it would close the connection: for tests and for the
-    request log.
+    """Decodes a Fetch body as the data plane does; None when the data plane would close the connection. For tests and
+    for the request log.
 
     A dict of the request's fields; topics are (name or topic id as bytes, partition, current leader epoch, fetch
     offset, last fetched epoch, log start offset, max bytes), forgotten ones (name or topic id, partition).

@@ -109,13 +109,13 @@ from kafkapy._speedups.requests.partition_table cimport (
 )
 
 cdef enum:
-    HARD_LIMIT_BELOW = 3                # before, a partition's max bytes holds for its first batch too (KIP-74)
+    HARD_LIMIT_BELOW = 3                # older versions: a partition's max bytes holds for its first batch too (KIP-74)
     CONVERTED_MAX_BYTES = 1048576
     ZSTD_VERSION = 10                   # first version whose clients know the codec (KIP-110)
     TOPIC_ID_SIZE = 16
     MAX_REGISTRATIONS = 8
     KEPT_PARTITIONS = 64
-    READS_A_TURN = 256                  # partitions, before other connections have theirs
+    READS_A_TURN = 256                  # partitions, before other connections have their turn
     NS_PER_MS = 1000000
 
 cdef const char* UNSUPPORTED = b"a Fetch request of a version that is not served"
@@ -153,7 +153,7 @@ cdef void state_free(FetchState* state) noexcept nogil:
 
 
 cdef void state_keep(FetchState* state) noexcept nogil:
-    """Frees it too, but keeps its memory for the next request. Only in the thread that runs the Processor."""
+    """Frees the state, but keeps its memory for the next request. Only in the thread that runs the Processor."""
     if (not left_is_mine(state.frame.left) or state.frame.left.fetch != NULL
             or state.partitions.capacity() > KEPT_PARTITIONS or state.forgotten.capacity() > KEPT_PARTITIONS):
         state_free(state)
@@ -196,7 +196,7 @@ cdef void remove_waiters(FetchState* state) noexcept nogil:
 # ---- authorization and look-up ---------------------------------------------------------------------------------------
 
 cdef void no_data(ReadResult* read, int16_t error) noexcept nogil:
-    """What Kafka answers for a partition that could not be read. The leader, where it is known, stays."""
+    """Fills in Kafka's answer for an unreadable partition. A known leader stays."""
     read.error = error
     read.length = 0
     read.high_watermark = -1
@@ -216,7 +216,8 @@ cdef void refuse(FetchPartition* partition, int16_t error) noexcept nogil:
 
 
 cdef bint authorize(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
-    """False when questions must be asked first. Else what may not be read, or is not known, is refused."""
+    """Refuses partitions that the client may not read, or that are unknown. False when questions must be asked
+    first."""
     cdef FetchPartition* partition
     cdef FetchTopic* previous = NULL
     cdef Decision decision = DECISION_ALLOWED
@@ -233,7 +234,7 @@ cdef bint authorize(DataPlaneState* plane, FetchState* state, Outcome* outcome) 
         partition = &state.partitions[i]
         if not follower and partition.topic != previous:
             previous = partition.topic
-            decision = DECISION_ALLOWED         # an unknown id tells nothing about a topic
+            decision = DECISION_ALLOWED         # an unknown id does not reveal a topic
             if not (previous.by_id and previous.name.empty()):
                 decision = authorization_check(plane, state.frame.authorization, OPERATION_READ, RESOURCE_TOPIC,
                                                previous.name.data(),
@@ -255,7 +256,7 @@ cdef bint authorize(DataPlaneState* plane, FetchState* state, Outcome* outcome) 
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 cdef LookupStatus look_up(DataPlaneState* plane, FetchPartition* partition) noexcept nogil:
-    """Leaves a reference to the log, or NULL. No waiter of this request may be registered."""
+    """Looks up the log: a reference, or NULL. No waiter of this request may be registered."""
     if partition.log != NULL:
         log_unref(partition.log)
         partition.log = NULL
@@ -264,7 +265,7 @@ cdef LookupStatus look_up(DataPlaneState* plane, FetchPartition* partition) noex
 
 
 cdef bint other_topic(LogState* log, FetchTopic* topic) noexcept nogil:
-    """The name now belongs to a topic with another id than the one asked for."""
+    """Whether the name now belongs to a topic with another id than the request's."""
     cdef int i
     if not topic.by_id or memcmp(log.topic_id, topic.topic_id, TOPIC_ID_SIZE) == 0:
         return False
@@ -289,15 +290,15 @@ cdef int64_t reply_limit(DataPlaneState* plane, FetchState* state) noexcept nogi
 
 
 cdef size_t first_to_read(FetchState* state) noexcept nogil:
-    """Clients before version 3 know no limit of the whole reply and do not take turns among their partitions: another
-    one is first each time."""
+    """Returns the first partition to read. Clients before version 3 have no limit for the whole reply and do not rotate
+    their partitions: the broker begins with another partition each time."""
     if state.frame.api_version >= HARD_LIMIT_BELOW or state.partitions.empty():
         return 0
     return (<uint32_t>state.frame.correlation_id * <uint32_t>2654435761 >> 7) % state.partitions.size()
 
 
 cdef bint first_batch_is_cut(ReadResult* read) noexcept nogil:
-    """A first batch that max bytes cut in two is of no use to anybody (Kafka's firstEntryIncomplete)."""
+    """Whether max bytes cut the first batch in two, so that no client can use it (Kafka's firstEntryIncomplete)."""
     cdef uint8_t head[12]
     cdef NetworkThread* thread
     cdef ssize_t got
@@ -312,7 +313,8 @@ cdef bint first_batch_is_cut(ReadResult* read) noexcept nogil:
 
 
 cdef bint may_be_cut(FetchState* state, FetchPartition* partition, int32_t max_bytes) noexcept nogil:
-    """Before version 3 a client is to see that its own limit cuts the first batch: only then it asks for more."""
+    """Whether the reply may cut the first batch. Before version 3 a client must see that its own limit cuts the first
+    batch: only then it asks for more."""
     return state.frame.api_version < HARD_LIMIT_BELOW and max_bytes == max(partition.request.max_bytes, 0)
 
 
@@ -381,8 +383,8 @@ cdef int64_t readable_end(FetchState* state, const ReadResult* read) noexcept no
 
 
 cdef bint on_older_segment(FetchPartition* partition) noexcept nogil:
-    """More bytes follow in a newer segment than one read can give: enough to answer, whatever min bytes says (Kafka's
-    case F)."""
+    """Whether more bytes follow in a newer segment than one read can give: the reply is due, whatever min bytes says
+    (Kafka's case F)."""
     cdef LogState* log = partition.log
     cdef bint older
     if partition.read.segment == NULL:
@@ -395,7 +397,7 @@ cdef bint on_older_segment(FetchPartition* partition) noexcept nogil:
 
 
 cdef void begin_reading(DataPlaneState* plane, FetchState* state, FetchStage stage) noexcept nogil:
-    """No waiter is registered now; the logs that they were for may be let go of."""
+    """Starts the reads. No waiter is registered now, so the request may release its earlier logs."""
     state.stage = stage
     state.waiting.clear()
     state.waits_for.clear()
@@ -408,8 +410,8 @@ cdef void begin_reading(DataPlaneState* plane, FetchState* state, FetchStage sta
 
 
 cdef bint read_some(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
-    """Takes the snapshots of partitions (Kafka's readFromLog), of READS_A_TURN at most. True when that were all; else
-    the request is parked."""
+    """Takes the snapshots of partitions (Kafka's readFromLog), at most READS_A_TURN. True after the last partition;
+    else the request is parked."""
     cdef FetchPartition* partition
     cdef int64_t min_bytes = min(<int64_t>state.min_bytes, reply_limit(plane, state))
     cdef bint first_time = state.stage == FETCH_READ and state.deadline_ns == 0
@@ -441,7 +443,7 @@ cdef bint read_some(DataPlaneState* plane, FetchState* state, Outcome* outcome) 
     state.next = last
     if last == state.partitions.size():
         return True
-    # Others have their turn now.
+    # Other connections have their turn now.
     state.frame.wake(state.frame.wake_owner, state.frame.token)
     outcome.kind = OUTCOME_PARKED
     outcome.parked = state
@@ -450,7 +452,7 @@ cdef bint read_some(DataPlaneState* plane, FetchState* state, Outcome* outcome) 
 
 
 cdef bint is_answer(DataPlaneState* plane, FetchState* state) noexcept nogil:
-    """Whether what was read is one even if max wait is not over."""
+    """Whether the bytes that were read are an answer even before max wait is over."""
     return (state.must_answer or not state.anything or state.max_wait_ms <= 0
             or state.accumulated >= min(<int64_t>state.min_bytes, reply_limit(plane, state)))
 
@@ -458,8 +460,8 @@ cdef bint is_answer(DataPlaneState* plane, FetchState* state) noexcept nogil:
 # ---- waiting ---------------------------------------------------------------------------------------------------------
 
 cdef bint partition_changed(FetchState* state, FetchPartition* partition, bint* answer) noexcept nogil:
-    """Did the readable end move since bytes were counted? `answer` is set when the log is no longer what it was read
-    as: offline, deleted, another leader epoch, or truncated below the fetch offset (Kafka's cases A to F)."""
+    """Whether the readable end moved since bytes were counted. `answer` is set when the log has changed since the read:
+    offline, deleted, another leader epoch, or truncated below the fetch offset (Kafka's cases A to F)."""
     cdef LogState* log = partition.log
     cdef FetchIsolation isolation = isolation_of(state)
     cdef int64_t end
@@ -479,7 +481,7 @@ cdef bint partition_changed(FetchState* state, FetchPartition* partition, bint* 
 
 
 cdef bint enough(FetchState* state, int64_t min_bytes) noexcept nogil:
-    """Counts again where something moved (Kafka's DelayedFetch.tryComplete)."""
+    """Whether min bytes are there; counts again where the end moved (Kafka's DelayedFetch.tryComplete)."""
     cdef FetchPartition* partition
     cdef ReadResult read
     cdef int64_t accumulated = 0
@@ -509,8 +511,8 @@ cdef bint enough(FetchState* state, int64_t min_bytes) noexcept nogil:
 
 
 cdef bint register_waiters(FetchState* state) noexcept nogil:
-    """True when a condition holds already. Each waiter waits for more than what was counted, so nothing that happens in
-    between is missed."""
+    """Registers waiters. True when a condition holds already. Each waiter waits for more than the counted bytes, so no
+    change in between is missed."""
     cdef FetchIsolation isolation = isolation_of(state)
     cdef Waiter waiter
     cdef bint holds = False
@@ -532,10 +534,10 @@ cdef bint register_waiters(FetchState* state) noexcept nogil:
 
 
 cdef bint park(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
-    """False when the request need not wait any more.
+    """Parks the request; False when it need not wait any more.
 
-    Register, then look: leadership lost, or a log deleted, between the read and the registration wakes nobody, but is
-    seen by the look.
+    The request registers first and looks then: if leadership is lost, or a log deleted, between the read and the
+    registration, no waiter is woken, but the look sees it.
     """
     cdef int64_t min_bytes = min(<int64_t>state.min_bytes, reply_limit(plane, state))
     cdef bint holds
@@ -551,7 +553,7 @@ cdef bint park(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexc
         if not holds:
             return True
         remove_waiters(state)
-    # Producers are faster than this loop: look again when the Processor comes round to it.
+    # Producers are faster than this loop: the Processor's next turn looks again.
     register_waiters(state)
     state.frame.wake(state.frame.wake_owner, state.frame.token)
     return True
@@ -579,7 +581,7 @@ cdef void finish(DataPlaneState* plane, FetchState* state, Outcome* outcome) noe
 # ---- from stage to stage ---------------------------------------------------------------------------------------------
 
 cdef void run(DataPlaneState* plane, FetchState* state, bint timed_out, Outcome* outcome) noexcept nogil:
-    """Goes on from the state's stage as far as it can."""
+    """Runs the request from its stage as far as it can go."""
     if state.stage == FETCH_CONVERT:
         if not fetch_read_on(state):
             finish(plane, state, outcome)
@@ -610,7 +612,8 @@ cdef void run(DataPlaneState* plane, FetchState* state, bint timed_out, Outcome*
 
 
 cdef bint park_without_snapshot(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
-    """The bytes found are not sent now: their segments must not be kept from a delete meanwhile."""
+    """Parks the request without its snapshot. This reply does not send the found bytes, and a parked reference would
+    keep their segments from a delete."""
     cdef FetchPartition* partition
     cdef size_t i
     for i in range(state.partitions.size()):

@@ -84,8 +84,8 @@ cdef enum:
 # ---- the session -----------------------------------------------------------------------------------------------------
 
 cdef bint must_answer(FetchPartition* partition) noexcept nogil:
-    """Kafka's CachedPartition.maybeUpdateResponseData: does an incremental reply name this partition? Remembers what it
-    says."""
+    """Whether an incremental reply names this partition (Kafka's CachedPartition.maybeUpdateResponseData). Remembers
+    the answer's values."""
     cdef CachedPartition* cached = partition.cached
     cdef bint answer = partition.read.length > 0 or partition.read.diverging_epoch >= 0
     if cached.high_watermark != partition.read.high_watermark:
@@ -95,17 +95,17 @@ cdef bint must_answer(FetchPartition* partition) noexcept nogil:
         cached.local_log_start_offset = partition.read.log_start_offset
         answer = True
     if partition.read.error != ERROR_NONE:
-        cached.high_watermark = -1          # so that the partition is named again when the error is gone
+        cached.high_watermark = -1          # so that a reply names the partition again when the error is gone
         answer = True
     return answer
 
 
 cdef void answer_incremental(DataPlaneState* plane, FetchState* state, vector[FetchPartition*]* ordered) noexcept nogil:
-    """Keeps what the reply names, moves partitions with data to the end. A request that came meanwhile took the
-    session: this one gets an error.
+    """Keeps the partitions that the reply names, and moves partitions with data to the end. If another request took the
+    session meanwhile, this one gets an error.
 
-    A session is closed by the reply (session id 0) when it holds what no session is to keep; its client then names all
-    partitions each time.
+    The reply closes a session (session id 0) that holds more than a session may; its client then names all partitions
+    each time.
     """
     cdef FetchSession* session = state.session
     cdef bint closed = False
@@ -124,7 +124,7 @@ cdef void answer_incremental(DataPlaneState* plane, FetchState* state, vector[Fe
                 kept += 1
         ordered.resize(kept)
         if state.sessionless:
-            session.epoch = FINAL_EPOCH     # nobody goes on with it, not even a request that found it already
+            session.epoch = FINAL_EPOCH     # no request goes on with it, not even one that found it already
             closed = True
     pthread_mutex_unlock(&session.mutex)
     if closed:
@@ -153,7 +153,7 @@ cdef bint tells_leader(FetchPartition* partition, int16_t version) noexcept nogi
 
 
 cdef int16_t error_for_version(int16_t error, int16_t version) noexcept nogil:
-    """Clients before v6 may not know KAFKA_STORAGE_ERROR and would give up on it."""
+    """Replaces KAFKA_STORAGE_ERROR for clients before v6, which may not know it and would give up."""
     return ERROR_NOT_LEADER_OR_FOLLOWER if error == ERROR_KAFKA_STORAGE_ERROR and version <= 5 else error
 
 
@@ -182,7 +182,7 @@ cdef void write_partition(FetchPartition* partition, int16_t version, Send* send
     cdef int32_t i
     cdef uint8_t* at
     if version >= CONVERTED_BELOW:
-        # What every partition has, in one go.
+        # Writes the fields of every partition at once.
         at = extend(out, 4 + 2 + 8 + 8 + 8 * tells_start)
         if at == NULL:
             return
@@ -227,8 +227,8 @@ cdef int64_t answered_bytes(FetchState* state, FetchPartition* partition) noexce
 
 
 cdef void count_fetches(FetchState* state, vector[FetchPartition*]* answered) noexcept nogil:
-    """Once per reply, however often a parked fetch was read again. `bytes_out` is what consumers get, as Kafka's
-    BytesOutPerSec."""
+    """Counts the fetches once per reply, however many reads a parked fetch took. `bytes_out` counts bytes to consumers,
+    as Kafka's BytesOutPerSec."""
     cdef FetchPartition* partition
     cdef size_t i
     for i in range(state.partitions.size()):
@@ -251,7 +251,7 @@ cdef void write_head(FetchState* state, ByteBuffer* out) noexcept nogil:
     cdef uint8_t* at = extend(out, size)
     if at == NULL:
         return
-    store_int32(at, 0)                  # the frame's size, when it is known
+    store_int32(at, 0)                  # the size of the frame, known at the end
     store_int32(at + 4, state.frame.correlation_id)
     at += 8
     if version >= FETCH_FLEXIBLE:

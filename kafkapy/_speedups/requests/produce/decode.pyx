@@ -35,8 +35,8 @@ cdef enum:
     TRANSACTIONAL_ID_VERSION = 3
     TOPIC_ID_VERSION = 13
     TOPIC_ID_SIZE = 16
-    FEW = 16                        # entries that are compared with each other
-    MAX_PARTITIONS = 200000         # in one request: bounds what a frame of tiny partitions costs in memory
+    FEW = 16                        # up to this number, entries are compared with each other
+    MAX_PARTITIONS = 200000         # in one request: bounds the memory of a frame of tiny partitions
 
 
 cdef bint same_topic(const ProduceTopic* one, const ProduceTopic* other) noexcept nogil:
@@ -54,7 +54,7 @@ cdef void supersede(ProduceState* state, ProducePartition* partition) noexcept n
 
 
 cdef bint in_order(ProduceState* state) noexcept nogil:
-    """One topic, each partition after those with a smaller index: none is there twice."""
+    """Whether the request has one topic with ascending partitions, so no partition is there twice."""
     cdef size_t i
     for i in range(1, state.partitions.size()):
         if state.partitions[i - 1].index >= state.partitions[i].index:
@@ -63,7 +63,7 @@ cdef bint in_order(ProduceState* state) noexcept nogil:
 
 
 cdef void drop_repeated(ProduceState* state) noexcept nogil:
-    """Of several entries for one partition the last one counts, and is answered, as in Kafka."""
+    """Drops repeated partitions. The last entry of a partition counts and is answered, as in Kafka."""
     cdef NamedPartitions named
     cdef ProducePartition* one
     cdef ProducePartition* other
@@ -86,7 +86,7 @@ cdef void drop_repeated(ProduceState* state) noexcept nogil:
     if in_order(state):
         return
     named_begin(&named, count)
-    # From the last to the first.
+    # From the last entry to the first.
     for i in range(state.topics.size(), 0, -1):
         topic = &state.topics[i - 1]
         key = topic.topic_id if topic.topic_id != NULL else topic.name
@@ -179,8 +179,8 @@ cdef bint produce_decode(ProduceState* state) noexcept nogil:
 
 
 def decode(int16_t version, bytes body):
-    """What the data plane reads from a Produce body, or None when it would close the connection: for tests and for the
-    request log.
+    """Decodes a Produce body as the data plane does; None when the data plane would close the connection. For tests and
+    for the request log.
 
     {"transactional_id": bytes | None, "acks": int, "timeout_ms": int, "topics": [(name or topic id as bytes, [(index,
     records | None)])]}

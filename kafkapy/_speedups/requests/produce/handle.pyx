@@ -135,9 +135,9 @@ cdef enum:
     ACKS_ALL = -1
     ACKS_NONE = 0
     ACKS_LEADER = 1
-    APPENDS_A_TURN = 256            # partitions, before other connections have theirs
-    SEGMENT_WAIT_MS = 30000         # the least a request waits for a new segment, whatever its own timeout says:
-                                    # nothing was appended yet
+    APPENDS_A_TURN = 256            # partitions, before other connections have their turn
+    SEGMENT_WAIT_MS = 30000         # the shortest wait of a request for a new segment, whatever its own timeout:
+                                    # no append was made yet
     NS_PER_MS = 1000000
 
 cdef const char* UNSUPPORTED = b"a Produce request of a version that is not served"
@@ -183,7 +183,7 @@ cdef void close_with(ProduceState* state, const char* message, Outcome* outcome)
 
 
 cdef void finish(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
-    """Everything is decided: the reply, or what takes its place with acks=0."""
+    """Finishes a request whose partitions are all decided: the reply, or its substitute with acks=0."""
     cdef bint failed = False
     cdef size_t i
     for i in range(state.partitions.size()):
@@ -224,8 +224,8 @@ cdef bint has_transactional_records(ProduceState* state) noexcept nogil:
 
 
 cdef void allow_one_producer(ProduceState* state) noexcept nogil:
-    """A transactional id has one producer. The coordinator is asked once for the whole request, so all batches must be
-    of the same one."""
+    """Holds a transactional id to one producer. The coordinator gets one question for the whole request, so all batches
+    must have the same producer."""
     cdef const ProducePartition* partition
     cdef const uint8_t* first = NULL
     cdef bint several = False
@@ -281,8 +281,8 @@ cdef void look_up(DataPlaneState* plane, ProduceState* state, ProduceTopic* topi
 
 
 cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
-    """False when questions must be asked first. Else every partition that cannot be appended to has its error, and the
-    others their log."""
+    """Sets the error of every partition that cannot be appended to, and the log of every other one. False when
+    questions must be asked first."""
     cdef Decision decision
     cdef ProduceTopic* topic
     cdef ProducePartition* partition
@@ -310,7 +310,7 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
         topic = &state.topics[i]
         if topic.topic_id != NULL:
             if topic.resolved.empty() and not topic_name_of(plane.partitions, topic.topic_id, &topic.resolved):
-                decisions.push_back(DECISION_ALLOWED)       # an unknown id tells nothing about a topic
+                decisions.push_back(DECISION_ALLOWED)       # an unknown id does not reveal a topic
                 continue
         elif topic.resolved.empty() and topic.name_size > 0:
             topic.resolved.assign(<const char*>topic.name, topic.name_size)
@@ -342,7 +342,7 @@ cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome
 # ---- stage 2: append -------------------------------------------------------------------------------------------------
 
 cdef void refuse(ProducePartition* partition, AppendResult* result) noexcept nogil:
-    """Takes the reason, and hides offsets that mean nothing. Record errors keep the log start offset, as Kafka does."""
+    """Takes the reason, and hides meaningless offsets. Record errors keep the log start offset, as Kafka does."""
     partition.result = result[0]
     partition.result.base_offset = -1
     partition.result.last_offset = -1
@@ -353,7 +353,7 @@ cdef void refuse(ProducePartition* partition, AppendResult* result) noexcept nog
 
 
 cdef bint holds_no_message(ProduceState* state, ProducePartition* partition) noexcept nogil:
-    """Before version 3 a partition may come without one whole message: nothing is appended, and that is no error."""
+    """Whether the records are no whole message. Before version 3 such a partition is no error, and appends nothing."""
     cdef int32_t length
     if state.frame.api_version >= BATCHES_SINCE_VERSION:
         return False
@@ -364,7 +364,7 @@ cdef bint holds_no_message(ProduceState* state, ProducePartition* partition) noe
 
 
 cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
-    """False when the request was parked or asked about; the outcome says which."""
+    """Appends all partitions. False when the request was parked or asked a question; the outcome says which."""
     cdef ProducePartition* partition
     cdef AppendOptions options
     cdef AppendResult result
@@ -393,7 +393,7 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
     state.ask.questions.clear()
     for i in range(state.appended, state.partitions.size()):
         if i - state.appended == APPENDS_A_TURN and parked.empty():
-            # Others have their turn now.
+            # Other connections have their turn now.
             state.appended = i
             state.frame.wake(state.frame.wake_owner, state.frame.token)
             outcome.kind = OUTCOME_PARKED
@@ -437,20 +437,20 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         if result.checked:
             partition.checked = True
     if wants_worker:
-        # The others look again when that is done.
+        # The other partitions look again when the worker is done.
         if wants_segment:
             remove_waiters(state)
         outcome.kind = OUTCOME_WORKER
         outcome.parked = state
         return False
     if state.ask.questions.empty() and unverified.size():
-        # Records that a worker has to look into come first; then the coordinator is asked about everything at once.
+        # Records that need a worker come first; then the coordinator gets one question about all batches.
         state.ask.kind = ASK_VERIFY
         for i in range(unverified.size()):
             ask_about(state, unverified[i])
     if state.ask.questions.size():
         # Only the answer may resume the request now; the append after it asks for the segment again if that is still
-        # not there.
+        # missing.
         if wants_segment:
             remove_waiters(state)
         outcome.kind = OUTCOME_ASK
@@ -492,10 +492,11 @@ cdef void ask_about(ProduceState* state, size_t index) noexcept nogil:
 # ---- stage 3: flush.messages, and acks=-1 ----------------------------------------------------------------------------
 
 cdef bint check_acks(ProduceState* state, ProducePartition* partition) noexcept nogil:
-    """Whether a flush is waited for that flush.messages has made due; Kafka does it in the thread that appends.
+    """Whether the partition's acks are there. First it waits for a flush that flush.messages has made due; Kafka syncs
+    in the appending thread.
 
     Then Kafka's Partition.checkEnoughReplicasReachOffset: done when the high watermark has passed the batch or this
-    broker leads no more.
+    broker no longer leads.
     """
     cdef LogState* log = partition.log
     cdef int16_t error = ERROR_NONE
@@ -525,10 +526,10 @@ cdef bint check_acks(ProduceState* state, ProducePartition* partition) noexcept 
 
 
 cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) noexcept nogil:
-    """False when the request was parked.
+    """Waits for the acks. False when the request was parked.
 
-    First the waiters are registered, then the condition is looked at: leadership lost between the append and the
-    registration wakes nobody, but is seen by the look; lost after it, it wakes.
+    The request first registers the waiters and then looks at the condition: leadership lost between the append and the
+    registration wakes no waiter, but the look sees it; leadership lost after the look wakes one.
     """
     cdef ProducePartition* partition
     cdef Waiter waiter
@@ -573,7 +574,7 @@ cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) n
     outcome.kind = OUTCOME_PARKED
     outcome.parked = state
     if flushing:
-        # The client's timeout is for other replicas, not for our disk.
+        # The client's timeout is for other replicas, not for this broker's disk.
         outcome.deadline_ns = monotonic_ns() + <int64_t>max(state.timeout_ms, <int>SEGMENT_WAIT_MS) * NS_PER_MS
     else:
         if state.acks_deadline_ns == 0:
@@ -583,7 +584,7 @@ cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) n
 
 
 cdef void run(DataPlaneState* plane, ProduceState* state, bint timed_out, Outcome* outcome) noexcept nogil:
-    """Goes on from the state's stage as far as it can."""
+    """Runs the request from its stage as far as it can go."""
     cdef size_t i
     if state.stage == PRODUCE_AUTHORIZE:
         if not authorize(plane, state, outcome):

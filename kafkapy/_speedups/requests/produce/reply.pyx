@@ -96,7 +96,7 @@ cdef void write_partition(ProducePartition* partition, int16_t version, ByteBuff
 
 
 cdef int32_t partitions_answered(ProduceState* state, ProduceTopic* topic) noexcept nogil:
-    """Without those that are in the request again behind it."""
+    """The number of partitions in the reply, without entries that a later entry repeats."""
     cdef int32_t count = 0
     cdef size_t i
     if not state.repeated:

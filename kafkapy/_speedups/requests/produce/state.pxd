@@ -46,7 +46,7 @@ cdef cppclass ProducePartition:
     size_t topic
 
 cdef cppclass ProduceState:
-    Frame frame                 # a copy; what it points to is the Processor's and outlives this
+    Frame frame                 # a copy; the Processor owns its targets, which outlive this
     int stage                   # ProduceStage
     const uint8_t* transactional_id     # NULL: null
     int32_t transactional_id_size
