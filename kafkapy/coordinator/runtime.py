@@ -42,7 +42,7 @@ replies after a load wait until they are replicated.
 
 `complete_transaction` writes the marker that ends a producer's transaction in a partition, and then has the shard apply
 it; writes to the shard wait until then, so that memory sees the order of the log. Records of a transaction are written
-by a `Result` with a `producer`, and come to `apply` with its id.
+by a `Result` with a `producer`, and `apply` gets them with its id.
 
 Timeouts: `context.timer.schedule(key, delay_ms, operation)` runs a write operation later; scheduling a key again moves
 it. They end with the shard.
@@ -153,7 +153,7 @@ class _Pending:
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """A transaction marker, or a write behind one. The shard keeps it until its turn."""
+    """A transaction marker, or a later write, that waits for its turn."""
 
     marker: bool
     go: Callable[[], None]
@@ -563,7 +563,7 @@ class CoordinatorRuntime(Generic[S]):
                     pending.later.fail(error)
 
     def _build(self, written: list[_Pending], limit: int) -> bytes:
-        """The operations' records as batches: one for each operation, shared by many, transactional ones apart."""
+        """The records as batches that operations share, without splitting one's; transactional ones apart."""
         batches: list[bytes] = []
         builder: RecordBatchBuilder | None = None
         stamp: ProducerStamp | None = None
@@ -593,7 +593,7 @@ class CoordinatorRuntime(Generic[S]):
         )
 
     def _limit_wait(self, hosted: _Hosted[S], pending: _Pending) -> None:
-        """Fail an operation when the high watermark does not pass in time; the records stay."""
+        """Fail an operation whose records are not committed in time; they stay."""
         if pending.committed or pending.later.done:
             return
 
