@@ -553,7 +553,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     pending.local_ns = p.now_ns - started
     atomic_count(&counters.local_ns, pending.local_ns)
     if in_place and (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER):
-        # Set before carry_out: Python or a worker may have the request a moment later.
+        # The donation precedes carry_out: Python or a worker may have the request a moment later.
         if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
             pending.parked = outcome.parked
             channel_close(p, channel, CLOSED_BY_BROKER)

@@ -529,7 +529,7 @@ cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) n
     """Waits for the acks. False when the request was parked.
 
     The request first registers the waiters and then looks at the condition: leadership lost between the append and the
-    registration wakes no waiter, but the look sees it; leadership lost after the look wakes one.
+    registration wakes no waiter, but the look sees it; leadership lost after the registration wakes one.
     """
     cdef ProducePartition* partition
     cdef Waiter waiter
