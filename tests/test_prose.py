@@ -152,7 +152,7 @@ MOST_DOCSTRING_WORDS = 14
 """Words of a docstring's first line."""
 PLAIN_PACKAGES = (
     "admin.py", "aio", "arrow.py", "clients", "config", "connector.py", "consumer", "errors.py", "hookspecs.py",
-    "installed_plugins.py", "network", "partitioner", "plugin_contracts.py", "plugins.py", "producer", "protocol",
+    "installed_plugins.py", "log", "network", "partitioner", "plugin_contracts.py", "plugins.py", "producer", "protocol",
     "records", "serializer.py", "slices.py", "structs.py", "testing", "tools", "types.py",
 )  # fmt: skip
 """Packages and modules of kafkapy whose docstrings follow the rules. Add yours once it does."""
