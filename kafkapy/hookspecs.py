@@ -58,10 +58,9 @@ def register_storage_backends() -> Mapping[str, Callable[[BrokerConfig], Any]]: 
 def register_partitioners() -> Mapping[str, Callable[..., Any]]:  # type: ignore[empty-body]
     """Partitioners for the producer by name, for its key partitioner.class.
 
-    Each value is called with the producer's configuration and gives an object with
-    ``partition(topic, key, value, partitions) -> int``: serialized key and value, and the number of partitions. It is
-    called for every record without a partition of its own, on the thread that sends.
-    Built in: ``default``, ``round_robin``, ``uniform_sticky``.
+    Each value is called with the producer's configuration and gives an object with ``partition(topic, key, value,
+    partitions) -> int``: serialized key and value, and the number of partitions. It is called for every record that
+    names no partition, on the thread that sends. Built in: ``default``, ``round_robin``, ``uniform_sticky``.
     """
 
 
@@ -78,7 +77,9 @@ def register_partition_assignors() -> Mapping[str, Callable[[], ConsumerPartitio
 
 @hookspec
 def register_group_assignors() -> Mapping[str, Callable[[], GroupAssignor]]:  # type: ignore[empty-body]
-    """Assignors of the broker by name, for the broker's key group.consumer.assignors (the consumer protocol, KIP-848).
+    """Assignors of the broker by name, for its key group.consumer.assignors.
+
+    They serve the consumer protocol (KIP-848).
 
     Each value is called without arguments and gives a `kafkapy.coordinator.group.assignors.api.GroupAssignor`, made
     once and called on the control loop. Built in: ``uniform``, ``range``.
@@ -101,9 +102,12 @@ def register_commands() -> Iterable[Command]:  # type: ignore[empty-body]
 
 @hookspec
 def register_config_keys() -> Iterable[ConfigKey | str]:  # type: ignore[empty-body]
-    """Broker configuration keys of the plugin: a `ConfigKey` each, or the beginning of keys that pass as they are.
+    """Broker configuration keys of the plugin.
 
-    They are read, checked, documented and described like Kafka's own. Use a beginning of your own: ``myplugin.``.
+    Each is a `ConfigKey`, or the beginning of keys that pass as they are.
+
+    They are read, checked, documented and described like Kafka's own. Use a beginning that no other plugin has:
+    ``myplugin.``.
     """
 
 
@@ -120,24 +124,39 @@ def broker_started(broker: Any) -> None:
 
 @hookspec
 def broker_stopping(broker: Any) -> None:
-    """The broker begins its stop; clients are still served. Called once, also when the start failed half way."""
+    """The broker begins its stop; clients are still served.
+
+    Called once, also when the start failed half way.
+    """
 
 
 @hookspec
 def topic_created(topic: str, topic_id: UUID, partitions: int, configs: Mapping[str, str]) -> None:
-    """A topic exists. `configs` are the keys the topic itself sets. Called on the controller's broker."""
+    """A topic exists.
+
+    `configs` are the keys the topic itself sets. Called on the controller's broker.
+    """
 
 
 @hookspec
 def topic_deleted(topic: str, topic_id: UUID) -> None:
-    """A topic is gone from the metadata; its files go after file.delete.delay.ms. Called on the controller's broker."""
+    """A topic is gone from the metadata.
+
+    Its files go after file.delete.delay.ms. Called on the controller's broker.
+    """
 
 
 @hookspec
 def segment_sealed(topic_partition: TopicPartition, base_offset: int, next_offset: int, size: int) -> None:
-    """A segment was rolled and takes no more records. Offsets base_offset to next_offset - 1, `size` in bytes."""
+    """A segment was rolled and takes no more records.
+
+    It has the offsets base_offset to next_offset - 1, and `size` bytes.
+    """
 
 
 @hookspec
 def group_rebalanced(group_id: str, generation: int, members: Sequence[str]) -> None:
-    """A group finished a rebalance and is stable in a new generation. `members` are member ids; none: it is empty."""
+    """A group finished a rebalance and is stable in a new generation.
+
+    `members` are member ids; an empty group has none.
+    """

@@ -1,4 +1,6 @@
-"""Which plugins are installed: the entry points of the group ``kafkapy``. Loading them is `kafkapy.plugins`.
+"""The installed plugins: the entry points of the group ``kafkapy``.
+
+`kafkapy.plugins` loads them.
 
 `importlib.metadata` takes tens of ms to import and to read every distribution, a twentieth of the broker's start, so
 directories of sys.path are looked through here; it is asked only for what else sys.path has, zip archives. Source of
@@ -19,7 +21,7 @@ ENTRY_POINT_GROUP: Final = "kafkapy"
 
 
 class InstalledPlugin(NamedTuple):
-    """An entry point: its name, the ``module:attribute`` that it stands for, and the distribution that brings it."""
+    """An entry point: name, ``module:attribute``, and the distribution that brings it."""
 
     name: str
     value: str
@@ -35,7 +37,10 @@ class InstalledPlugin(NamedTuple):
 
 
 def installed_plugins() -> list[InstalledPlugin]:
-    """The plugins of all installed distributions, by name. PluginError when two of them have one name."""
+    """The plugins of all installed distributions, by name.
+
+    PluginError when two of them have one name.
+    """
     found: dict[str, InstalledPlugin] = {}
     for distribution, text in _distributions():
         for name, value in _entry_points(text):

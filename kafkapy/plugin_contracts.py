@@ -1,4 +1,7 @@
-"""What the hooks of plugins have to give: one sentence names plugin, hook and what is missing."""
+"""Contracts of plugin hooks: checks of the objects that they give.
+
+An error is one sentence: plugin, hook and the missing member.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def check_factories(plugin: str, hook: str, result: Any) -> Mapping[str, Any]:
-    """The mapping that a `register_*` hook gave. PluginError when it is none, or when a value cannot be called."""
+    """The mapping that a `register_*` hook gave.
+
+    PluginError when it is none, or when a value cannot be called.
+    """
     if not isinstance(result, Mapping):
         raise PluginError(
             f"plugin {plugin}: {hook} gave {_kind(result)}, not a mapping from names to something that can be called"
@@ -49,8 +55,10 @@ def check_factories(plugin: str, hook: str, result: Any) -> Mapping[str, Any]:
 
 
 def make(plugin: str, hook: str, name: str, factory: Any, *arguments: Any) -> Any:
-    """What a factory makes, with all that the hook's contract asks for. PluginError, and the KafkaErrors that the
-    factory raises about its configuration."""
+    """The object that a factory makes, checked against the hook's contract.
+
+    PluginError when it lacks a member. KafkaErrors that the factory raises about its configuration pass.
+    """
     try:
         made = factory(*arguments)
     except KafkaError:

@@ -1,8 +1,10 @@
-"""Plugins: found through entry points, registered with pluggy, put into tables by name. The hooks are in `hookspecs`.
+"""Plugins: found through entry points, registered with pluggy, put into tables by name.
 
-    plugins = PluginManager.for_properties(properties)
-    config = BrokerConfig.from_properties(properties, plugins.broker_config_def())
-    authorizer = plugins.create_authorizer(config)
+The hooks are in `hookspecs`.
+
+plugins = PluginManager.for_properties(properties)
+config = BrokerConfig.from_properties(properties, plugins.broker_config_def())
+authorizer = plugins.create_authorizer(config)
 """
 
 from __future__ import annotations
@@ -49,13 +51,13 @@ AUTHORIZER_ALIASES: Final[Mapping[str, str]] = {
     "kafka.security.auth.SimpleAclAuthorizer": "acl",
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer": "acl",
 }
-"""What Kafka's class names, and no name, stand for."""
+"""Built-in names for Kafka's class names, and for no name."""
 
 ASSIGNOR_ALIASES: Final[Mapping[str, str]] = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
-"""What Kafka's class names stand for."""
+"""Built-in names for Kafka's class names."""
 
 JMX_REPORTER: Final = "org.apache.kafka.common.metrics.JmxReporter"
 """Kafka's default reporter. It is left out: there is no JMX, and metrics.listeners serves Prometheus."""
@@ -64,7 +66,9 @@ logger = logging.getLogger("kafkapy.plugins")
 
 
 class PluginManager:
-    """Owns the loaded plugins and the tables of what they registered. Made once at start, on the main thread.
+    """The loaded plugins and the tables of their registrations.
+
+    Made once at start, on the main thread.
 
     The tables are made when they are first asked for and then only read, on any thread; `notify` is called on the
     control loop. PluginError when a plugin cannot be loaded, or two of them claim the same name.
@@ -78,7 +82,7 @@ class PluginManager:
 
     @classmethod
     def load(cls, disabled: Iterable[str] = (), builtins: Iterable[str] = BUILTIN_PLUGINS) -> PluginManager:
-        """The built-in plugins and all installed ones, but for those entry-point names that are disabled."""
+        """The built-in and installed plugins, without the disabled entry-point names."""
         manager = cls()
         for module in builtins:
             try:
@@ -95,7 +99,10 @@ class PluginManager:
 
     @classmethod
     def for_properties(cls, properties: Mapping[str, str]) -> PluginManager:
-        """The plugins for a properties file that is read but not parsed yet: their keys are needed to parse it."""
+        """The plugins for a properties file that is read but not parsed yet.
+
+        The parser needs the plugins' keys.
+        """
         return cls.load(disabled=split_list(properties.get("kafkapy.plugins.disabled", "")))
 
     def register(self, plugin: object, name: str) -> None:
@@ -282,8 +289,10 @@ class PluginManager:
     def _make(
         self, hook: str, key: str, name: str, table: Mapping[str, Any], configured: str, *arguments: Any
     ) -> Any:
-        """What the factory of that name makes. ConfigError when there is none, PluginError when it breaks the hook's
-        contract."""
+        """The object that the factory of that name makes.
+
+        ConfigError when there is no such factory, PluginError when it breaks the hook's contract.
+        """
         if name not in table:
             question = did_you_mean(name, table)
             allowed = f"must be one of {', '.join(sorted(table))}" if table else "no plugin registered any"

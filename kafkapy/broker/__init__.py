@@ -1,1 +1,1 @@
-"""The broker: KafkaServer, the dispatch of requests, one handler per API, and what runs in the background."""
+"""The broker: KafkaServer, request dispatch, API handlers and background work."""

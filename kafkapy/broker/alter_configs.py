@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: who may change what, and the change itself.
+"""The common part of AlterConfigs and IncrementalAlterConfigs: authorization and the change itself.
 
 Source: kafka.server.ZkAdminManager and kafka.server.ConfigAdminManager.
 """
@@ -43,7 +43,10 @@ class Alteration(NamedTuple):
 
 
 def authorize(context: RequestContext, kind: int, name: str) -> None:
-    """Raises the authorization error of the resource's type; INVALID_REQUEST for a type that cannot be altered."""
+    """Raises the authorization error of the resource's type.
+
+    INVALID_REQUEST for a type that cannot be altered.
+    """
     if kind == ConfigResourceType.TOPIC:
         if not context.authorize(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, name):
             raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -81,8 +84,10 @@ async def alter_each(
     alter: Callable[[A], Awaitable[None]],
     result: Callable[..., R],
 ) -> list[R]:
-    """One result for each resource; a resource that fails does not hold up the others. `alter` is awaited for each
-    resource that the client may alter."""
+    """One result for each resource; a failing resource does not stop the others.
+
+    `alter` is awaited for each resource that the client may alter.
+    """
     asked = await counted((each.resource_type, each.resource_name) for each in resources)
     context.leave(asked)
     results = []
@@ -119,7 +124,10 @@ def failed_each(
 async def replace(
     context: RequestContext, kind: int, name: str, keys: Mapping[str, str | None], validate_only: bool
 ) -> None:
-    """Make `keys` the whole configuration of a topic, a group, this broker or (empty name) all brokers. KafkaError."""
+    """Make `keys` the whole configuration of a resource. KafkaError.
+
+    The resource is a topic, a group, this broker or (empty name) all brokers.
+    """
     values: dict[str, str] = {}
     for key, value in keys.items():
         if value is None:

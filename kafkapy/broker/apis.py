@@ -34,22 +34,27 @@ DRAIN_LOOK_S: Final = 0.005
 
 
 class Handler(Protocol):
-    """What a module in `handlers/` declares; `error_response` and `TRAILING_BYTES` (bytes behind the request's last
-    field are overlooked, not a reason to close the connection) are optional.
+    """The declarations of a module in `handlers/`.
+
+    `error_response` and `TRAILING_BYTES` (bytes behind the request's last field are overlooked, not a reason to close
+    the connection) are optional.
     """
 
     REQUEST: type[Request]
     RESPONSE: type[Response]
 
     def handle(self, context: RequestContext, request: Any) -> Coroutine[Any, Any, Response] | Later[Response]:
-        """Answer one request. An `async def`, or a function that gives a Later: without a task, which is what most of
-        the time of a small request goes to.
+        """Answer one request.
+
+        An `async def`, or a function that gives a Later: it saves the task, which is what most of the time of a small
+        request goes to.
         """
 
 
 class KafkaApis:
-    """Owns the dispatch table. Made by KafkaServer; `dispatch` is called on the control loop for every request the
-    data plane does not serve itself, and never raises.
+    """Owns the dispatch table. Made by KafkaServer.
+
+    `dispatch` is called on the control loop for every request the data plane does not serve itself, and never raises.
     """
 
     def __init__(self, broker: BrokerContext) -> None:
@@ -61,7 +66,7 @@ class KafkaApis:
         self._large = LargeMessages()
 
     def handler(self, key: int) -> Handler:
-        """The module that serves an API of `SERVED`, imported when it is first asked for."""
+        """The module that serves an API of `SERVED`, imported on first use."""
         handler = self._handlers.get(key)
         if handler is None:
             module: Any = importlib.import_module(f"kafkapy.broker.handlers.{ApiKeys(key).module}")
@@ -70,7 +75,7 @@ class KafkaApis:
         return handler
 
     def dispatch(self, request: NetworkRequest) -> None:
-        """Serve one request: reply to it now, see to it that it will be, or close its connection."""
+        """Serve one request: reply now or later, or close its connection."""
         key, version = request.api_key, request.api_version
         served = SERVED.get(key)
         if served is None:
@@ -109,7 +114,10 @@ class KafkaApis:
         self._large.close()
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until what is being served has been answered, at most `timeout_s` seconds; what is left is cancelled."""
+        """Wait for the answers to running requests, at most `timeout_s` seconds.
+
+        Requests that are still running then are cancelled.
+        """
         deadline = time.monotonic() + timeout_s
         while self._in_flight and time.monotonic() < deadline:
             await asyncio.sleep(DRAIN_LOOK_S)
@@ -118,7 +126,10 @@ class KafkaApis:
 
 
 class _Serving:
-    """One request from its handler to its answer. What is large is decoded, encoded and let go of on another thread."""
+    """One request from its handler to its answer.
+
+    Another thread decodes, encodes and lets go of large messages.
+    """
 
     __slots__ = (
         "_answered",
@@ -167,7 +178,7 @@ class _Serving:
             self._task = asyncio.get_running_loop().create_task(self._wait(answer))
 
     def start_large(self, body: memoryview, exact: bool) -> None:
-        """Decode the body on the other thread, when it is this request's turn, and start."""
+        """Decode the body on the other thread, at this request's turn, and start."""
         self._in_flight.add(self)
         self._task = asyncio.get_running_loop().create_task(self._decode(body, exact))
 
@@ -261,7 +272,7 @@ class _Serving:
         self._refuse(error, self._refusal(error))
 
     def _refusal(self, error: BaseException) -> bytes | None:
-        """What says the error. On either thread."""
+        """The encoded error response, or None. On either thread."""
         self._response = error_response(self._handler, self._message, error)
         try:
             return (
@@ -351,7 +362,10 @@ class _Serving:
 
 
 def error_response(handler: Handler, request: Request | None, error: BaseException) -> Response | None:
-    """The response of the request's own API that says `error`, or None when it has no place for one."""
+    """The response of the request's own API that says `error`.
+
+    None when that API has no place for an error.
+    """
     code = code_of(error)
     # What an unexpected exception says is for the log, not for the client.
     message = str(error) if isinstance(error, KafkaError) else code.message

@@ -1,4 +1,4 @@
-"""Topics that clients ask for before anybody has created them: one creation, however many clients ask.
+"""Automatic creation of topics: one creation, however many clients ask.
 
 Source: kafka.server.AutoTopicCreationManager. Unlike there, a client's first answer waits for the creation: with the
 controller in the same process that takes less time than the client's own pause before it asks again.
@@ -28,7 +28,10 @@ logger = logging.getLogger("kafka.server.DefaultAutoTopicCreationManager")
 
 
 class AutoTopicCreation:
-    """Remembers which topics are being created. Owned by KafkaServer; called by handlers on the control loop."""
+    """The topics that are being created.
+
+    Owned by KafkaServer; called by handlers on the control loop.
+    """
 
     def __init__(self, config: DynamicConfig, topic_admin: TopicAdmin) -> None:
         self._config = config
@@ -36,7 +39,7 @@ class AutoTopicCreation:
         self._creating: dict[str, asyncio.Future[ErrorCode]] = {}
 
     async def create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Create topics with valid names; what a client is told about each that it cannot see then.
+        """Create topics with valid names; the error code of each for the client.
 
         A topic that was created, here or by somebody else, is LEADER_NOT_AVAILABLE: the client asks again.
         """
@@ -80,7 +83,10 @@ def _shown(outcome: CreatedTopic | KafkaError) -> ErrorCode:
 
 
 def automatic_topic(topic: str, config: BrokerConfig) -> NewTopic:
-    """How a topic is created that nobody has created by hand; Kafka's own topics have numbers and keys of their own."""
+    """The settings of an automatic topic.
+
+    Kafka's internal topics have separate partition counts and keys.
+    """
     if topic == GROUP_METADATA_TOPIC:
         return NewTopic(
             topic,

@@ -1,4 +1,7 @@
-"""Warnings about configuration keys that are set and have no effect: at start, and when a key is set later."""
+"""Warnings about configuration keys that are set and have no effect.
+
+The broker logs them at start, and when a key is set later.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ TOPICS_NAMED: Final = 5
 
 
 class ConfigEffects:
-    """Logs each broker key and each topic key once for as long as it stays set. Owned by KafkaServer; control loop."""
+    """Logs each such key once for as long as it stays set.
+
+    Broker keys and topic keys. Owned by KafkaServer; control loop.
+    """
 
     def __init__(self) -> None:
         self._broker: set[str] = set()
@@ -49,7 +55,10 @@ class ConfigEffects:
             self._groups.pop(group, None)
 
     def check_topics(self, topics: Mapping[str, Mapping[str, str]]) -> None:
-        """Warn about topics' own keys, one line for each key. An empty mapping of keys forgets the topic."""
+        """Warn about topics' own keys, one line for each key.
+
+        An empty mapping of keys forgets the topic.
+        """
         new: dict[str, list[str]] = {}
         for topic, keys in topics.items():
             found = set(ineffective_topic_keys(keys))

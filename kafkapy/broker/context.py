@@ -1,4 +1,4 @@
-"""What a handler is given: the broker's parts (`BrokerContext`) and the one request it serves (`RequestContext`).
+"""The arguments of a handler: the broker's parts (`BrokerContext`) and one request (`RequestContext`).
 
 Source: kafka.server.AuthHelper for the authorization questions, kafka.network.RequestChannel.Request for the request.
 """
@@ -36,7 +36,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 """The one resource name of resource type CLUSTER."""
 
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
-"""What an authorized-operations field holds when it was not asked for."""
+"""The value of an authorized-operations field that was not asked for."""
 
 _SUPPORTED_OPERATIONS: Final[dict[ResourceType, tuple[AclOperation, ...]]] = {
     ResourceType.TOPIC: (
@@ -70,8 +70,9 @@ _SUPPORTED_OPERATIONS: Final[dict[ResourceType, tuple[AclOperation, ...]]] = {
 
 @dataclass(slots=True)
 class BrokerContext:
-    """The parts of one running broker that handlers call. Built by KafkaServer at start; used on the control loop
-    only.
+    """The parts of one running broker that handlers call.
+
+    Built by KafkaServer at start; used on the control loop only.
     """
 
     node_id: int
@@ -96,8 +97,10 @@ class BrokerContext:
 
 
 class NetworkContext:
-    """Who sent a request, and over which connection: what an authorizer is told. Immutable in use; one for each request
-    that needs one, on the control loop's thread. What few ask for is read when they do.
+    """The client and the connection of a request, for an authorizer.
+
+    Immutable in use; one for each request that needs one, on the control loop's thread. Rarely used attributes are read
+    when they are asked for.
     """
 
     __slots__ = (
@@ -147,13 +150,14 @@ class NetworkContext:
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Who the connection is authenticated as; it cannot change while the request is served."""
+        """The principal of the connection; it cannot change while the request is served."""
         return _principal(self.request.principal)
 
 
 class RequestContext(NetworkContext):
-    """One decoded request on its way through a handler. Made by KafkaApis for each request; lives on the control
-    loop's thread.
+    """One decoded request on its way through a handler.
+
+    Made by KafkaApis for each request; lives on the control loop's thread.
     """
 
     __slots__ = ("broker", "leftovers")
@@ -162,10 +166,10 @@ class RequestContext(NetworkContext):
         super().__init__(request)
         self.broker = broker
         self.leftovers: list[object] | None = None
-        """What a handler has made that may be large: let go of bit by bit once the request is answered."""
+        """A handler's large objects, let go of bit by bit after the answer."""
 
     def leave(self, *things: object) -> None:
-        """Let go of these bit by bit, on another thread, once the request is answered."""
+        """Let go of these bit by bit after the answer, on another thread."""
         if self.leftovers is None:
             self.leftovers = []
         self.leftovers.extend(things)
@@ -201,7 +205,7 @@ class RequestContext(NetworkContext):
     def authorized_names(
         self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str], *, log_if_denied: bool = True
     ) -> set[str]:
-        """Those of `names` on which the principal may do `operation`."""
+        """The `names` on which the principal may do `operation`."""
         if self.broker.authorizer.decisions_epoch == ALLOW_ALL_EPOCH:
             return set(names)
         asked = list(dict.fromkeys(names))
@@ -211,13 +215,16 @@ class RequestContext(NetworkContext):
         return {name for name, allowed in zip(asked, answers, strict=True) if allowed}
 
     def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """A bit field of what the principal may do on a resource (KIP-430): bit n is AclOperation code n."""
+        """A bit field of the principal's operations on a resource (KIP-430).
+
+        Bit n is AclOperation code n.
+        """
         operations = _SUPPORTED_OPERATIONS[resource_type]
         answers = self._decide([(operation, resource_type, name) for operation in operations], False)
         return sum(1 << operation for operation, allowed in zip(operations, answers, strict=True) if allowed)
 
     def authorize_by_resource_type(self, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether there is any resource of the type on which the principal may do `operation` (KIP-679)."""
+        """Whether the principal may do `operation` on any resource of the type (KIP-679)."""
         allowed: bool = self.broker.authorizer.authorize_by_resource_type(self, operation, resource_type)
         return allowed
 
@@ -231,7 +238,10 @@ def decide(
     questions: Sequence[tuple[AclOperation, ResourceType, str]],
     log_if_denied: bool,
 ) -> list[bool]:
-    """The authorizer's answers to (operation, resource type, name) questions, in their order. True is allowed."""
+    """The authorizer's answers to (operation, resource type, name) questions, in their order.
+
+    True is allowed.
+    """
     if authorizer.decisions_epoch == ALLOW_ALL_EPOCH:
         return [True] * len(questions)
     actions = [Action(operation, kind, name, log_if_denied=log_if_denied) for operation, kind, name in questions]

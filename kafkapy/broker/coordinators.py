@@ -1,4 +1,6 @@
-"""The coordinators of a broker, put together: they share a clock and one way to write into internal topics.
+"""The coordinators of a broker, with one clock and one log writer.
+
+They write into internal topics.
 
 Source: kafka.server.BrokerServer, where the group and the transaction coordinator are made.
 """
@@ -56,8 +58,10 @@ class Coordinators:
         assignors: Sequence[GroupAssignor],
         appender: LogAppender | None = None,
     ) -> None:
-        """`appender` does the appends to the logs; its events go to `writer.appended`. `assignors` are those of
-        group.consumer.assignors, in that order."""
+        """`appender` appends to the logs; its events go to `writer.appended`.
+
+        `assignors` are those of group.consumer.assignors, in that order.
+        """
         self.config = config
         self.clock = LoopClock()
         self.writer = PartitionLogWriter(replica_manager, config.get_int("offsets.load.buffer.size"), appender)
@@ -95,7 +99,7 @@ class Coordinators:
 
     @cached_property
     def markers(self) -> LocalMarkerWriter:
-        """What writes transaction markers into the partitions that this broker leads."""
+        """The writer of transaction markers into partitions that this broker leads."""
         from kafkapy.coordinator.transaction.markers import LocalMarkerWriter
 
         config = self._transaction_config
@@ -122,7 +126,7 @@ class Coordinators:
 
     @cached_property
     def verification(self) -> TransactionVerification:
-        """What asks the transaction coordinator before a transaction's first batch is taken."""
+        """The check with the transaction coordinator before a transaction's first batch."""
         from kafkapy.coordinator.transaction.verification import TransactionVerification
 
         config = self._transaction_config
@@ -150,7 +154,7 @@ class Coordinators:
             self.verification.enabled = self.verifies_transactions
 
     def stop(self) -> None:
-        """Write what is unwritten; whoever waits for a coordinator is told to look for another one."""
+        """Write all unwritten records; waiting clients look for another coordinator."""
         if self._made("verification"):
             self.verification.close()
         if self._made("transaction"):
@@ -178,9 +182,11 @@ class Coordinators:
         self.group.topics_deleted(topics)
 
     async def forget_offsets(self, topics: AbstractSet[str], offsets_partitions: int) -> None:
-        """Return when no group has offsets of deleted topics, and no crash brings them back: the controller waits for
-        that before the names are free. `offsets_partitions` is how many partitions __consumer_offsets has, 0 without
-        it."""
+        """Return when no group has offsets of deleted topics.
+
+        No crash brings them back then: the controller waits for that before the names are free. `offsets_partitions` is
+        how many partitions __consumer_offsets has, 0 without it.
+        """
         if offsets_partitions:
             await self.group.topics_deleted(topics, range(offsets_partitions)).wait()
 

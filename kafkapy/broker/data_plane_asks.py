@@ -1,5 +1,7 @@
-"""What the data plane asks of Python in the middle of a produce or fetch: may this connection do that, are these
-records fit, what do they look like to an old client, are these partitions in the producer's transaction.
+"""The data plane's questions to Python in the middle of a produce or fetch.
+
+May this connection do that, are these records fit, how do they look to an old client, are these partitions in the
+producer's transaction.
 
 The request is parked in the data plane meanwhile and goes on when it has been answered; there is no second
 implementation of either here.
@@ -35,9 +37,10 @@ TRANSACTIONAL_ID_MARK: Final = 1
 
 
 class DataPlaneAsks:
-    """Answers parked requests. Owned by KafkaServer; `answer` is called on the control loop, records are looked into
-    on worker threads of its own (num.io.threads), which are started when the first such request comes. `conversions`
-    is told what was converted.
+    """Answers parked requests. Owned by KafkaServer.
+
+    `answer` is called on the control loop. A pool of num.io.threads worker threads, which the first such request
+    starts, looks into records. `conversions` is told what was converted.
     """
 
     def __init__(
@@ -147,7 +150,7 @@ class DataPlaneAsks:
 
 
 def record_rules(config: LogConfig) -> RecordRules:
-    """What a topic's configuration asks of its records."""
+    """A topic's rules for its records, from its configuration."""
     from kafkapy.records.validator import RecordRules
 
     codec = level = None

@@ -1,4 +1,7 @@
-"""What the data plane tells Python without waiting for an answer: log lines, segments wanted, logs that have failed."""
+"""The data plane's events, which need no answer.
+
+They are log lines, segments wanted, logs that have failed.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,9 @@ DEFAULT_LOGGER: Final = "kafka.network.Processor"
 
 
 class DataPlaneEvents:
-    """Drains the EventQueue on the control loop and hands each event to whoever asked for its kind. Owned by
-    KafkaServer.
+    """Drains the EventQueue on the control loop and dispatches events by kind.
+
+    Owned by KafkaServer.
     """
 
     def __init__(self, queue: EventQueue, logger_names: Mapping[int, str]) -> None:

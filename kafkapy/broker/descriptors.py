@@ -1,4 +1,4 @@
-"""The broker's share of descriptors: the limit of open files, and what connections and segment files may have of it.
+"""The broker's shares of the limit of open files.
 
     limit (ulimit -n)  =  reserve  +  segment files  +  connections
 
@@ -33,14 +33,20 @@ class DescriptorBudget(NamedTuple):
 
     @classmethod
     def of(cls, limit: int) -> DescriptorBudget:
-        """The shares of a limit of open files: half of what is not reserved is for connections."""
+        """The shares of a limit of open files.
+
+        Half of the limit without the reserve is for connections.
+        """
         reserve = min(max(LEAST_RESERVE, limit // RESERVED_SHARE), MOST_RESERVE, limit // 2)
         connections = max((limit - reserve) // 2, 1)
         return cls(limit, reserve, max(limit - reserve - connections, 1), connections)
 
 
 def raise_limit() -> None:
-    """Raise the soft limit of open files to the hard one, for a program of its own."""
+    """Raise the soft limit of open files to the hard one.
+
+    Only for a program that is nothing but the broker.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return

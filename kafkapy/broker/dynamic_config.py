@@ -1,4 +1,4 @@
-"""The broker's configuration as it is right now: the properties file with the dynamic layers over it (KIP-226).
+"""The broker's current configuration: properties file and dynamic layers over it (KIP-226).
 
     /config/brokers/<default>          broker keys for the whole cluster
     /config/brokers/<id>               broker keys for one broker
@@ -29,8 +29,9 @@ GroupListener = Callable[[str, Mapping[str, int]], None]
 
 
 class DynamicConfig:
-    """Owns the broker's current `BrokerConfig`. Made by KafkaServer once the broker id is known; lives on the control
-    loop.
+    """Owns the broker's current `BrokerConfig`.
+
+    Made by KafkaServer once the broker id is known; lives on the control loop.
 
     Broker listeners are called on the loop with the new BrokerConfig, after a change of the dynamic layers.
     """
@@ -65,7 +66,7 @@ class DynamicConfig:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     def follow_groups(self, listener: GroupListener) -> None:
-        """Tell the listener the own keys of every group that has some, now and after each change."""
+        """Tell the listener each group's own keys, now and after each change."""
 
         def take(group: str, keys: Mapping[str, str]) -> None:
             if self.group_keys_read is not None:
@@ -97,7 +98,10 @@ class DynamicConfig:
         return await self.repository.fetch(CONFIG_BROKERS, _entity(broker_id))
 
     def check_broker(self, broker_id: int | None, keys: Mapping[str, str]) -> None:
-        """ConfigError when this broker could not run with these dynamic keys of its own, or of the cluster (None)."""
+        """ConfigError when this broker could not run with these dynamic keys.
+
+        They are the broker's keys, or the cluster's (None).
+        """
         if broker_id is None:
             changed = self.config.with_dynamic(dynamic_default=keys)
         else:

@@ -1,4 +1,6 @@
-"""The features of this broker: what of it clients and other brokers may count on, by level (KIP-584).
+"""The features of this broker and their levels (KIP-584).
+
+Clients and other brokers may count on them.
 
 Source: org.apache.kafka.server.common.Feature. Levels are fixed here: a cluster has the latest of each.
 """

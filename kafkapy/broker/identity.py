@@ -1,5 +1,7 @@
-"""Who this broker is: cluster id and broker id. Source: kafka.server.KafkaServer
-(getOrGenerateClusterId, getOrGenerateBrokerId) and kafka.server.BrokerMetadataCheckpoint.
+"""The broker's identity: cluster id and broker id.
+
+Source: kafka.server.KafkaServer (getOrGenerateClusterId, getOrGenerateBrokerId) and
+kafka.server.BrokerMetadataCheckpoint.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 
 
 async def cluster_id(store: MetadataStore, stored: str | None) -> str:
-    """The cluster's id from the metadata store. A new store gets `stored`, what the log directories say, or a random
-    id.
+    """The cluster's id from the metadata store.
+
+    A new store gets `stored`, the id in the log directories, or a random id.
     """
     try:
         return decode_cluster_id((await store.get(CLUSTER_ID))[0])
@@ -55,7 +58,10 @@ async def broker_id(config: BrokerConfig, store: MetadataStore, stored: int | No
 
 
 async def establish(config: BrokerConfig, store: MetadataStore, directories: Sequence[str]) -> tuple[int, str]:
-    """(broker id, cluster id), written down in every live log directory. StartupError when they do not fit."""
+    """(broker id, cluster id), written down in every live log directory.
+
+    StartupError when they do not fit.
+    """
     found = await asyncio.to_thread(meta_properties.read_all, directories)
     stored = meta_properties.stored(found)
     # Only an embedded store belongs to these directories; a ZooKeeper ensemble has an id of its own.

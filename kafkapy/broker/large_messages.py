@@ -1,4 +1,6 @@
-"""Requests and responses that are too large to be decoded, encoded or let go of on the control loop.
+"""Requests and responses that are too large for the control loop.
+
+Another thread decodes, encodes and lets go of them.
 
 The one thread for them lets go of the GIL every millisecond. Requests of many elements are served one at a time, so
 that one of them bounds their memory (256 MB, see kafkapy/_speedups/protocol/codec.pyx), and not the number of
@@ -27,11 +29,14 @@ MANY_ELEMENTS: Final = 5000
 """Below that a request is served beside others of its size, and what it has made is let go of at once."""
 
 LONGEST_TURN_S: Final = 10.0
-"""One that is not answered by then (it waits for something) keeps others from being served no longer."""
+"""A request that takes longer (it waits for something) keeps others from being served no longer."""
 
 
 class LargeTurn:
-    """The turn of one large request. Ends once: when what the request has made is gone, or LONGEST_TURN_S later."""
+    """The turn of one large request.
+
+    It ends once: when the request's objects are gone, or LONGEST_TURN_S later.
+    """
 
     def __init__(self, owner: LargeMessages) -> None:
         self._owner: LargeMessages | None = owner
@@ -46,8 +51,9 @@ class LargeTurn:
 
 
 class LargeMessages:
-    """Owns the thread, which the first large message starts, and the line of those that wait for their turn. Made by
-    KafkaApis; the control loop.
+    """Owns the thread for large messages and the line of waiting requests.
+
+    The first large message starts the thread. Made by KafkaApis; the control loop.
     """
 
     def __init__(self) -> None:

@@ -46,13 +46,19 @@ def exists(name: str) -> bool:
 
 
 def set_level(name: str, level: str) -> None:
-    """Give a logger a level of its own. KeyError for a word that is not a level."""
+    """Set a logger's level.
+
+    KeyError for a word that is not a level.
+    """
     logging.getLogger(None if name == ROOT else name).setLevel(LEVELS[level])
     _changed()
 
 
 def unset_level(name: str) -> None:
-    """Let a logger have its parent's level again. ValueError for the root, which has no parent."""
+    """Let a logger have its parent's level again.
+
+    ValueError for the root, which has no parent.
+    """
     if name == ROOT:
         raise ValueError("the root logger must have a level")
     logging.getLogger(name).setLevel(logging.NOTSET)

@@ -1,4 +1,4 @@
-"""What the start of the broker found in its log directories, as the controller and the operator want to know it."""
+"""The logs at the broker's start, for the controller and the operator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from kafkapy.types import TopicPartition
 
 
 def log_at_start(log_manager: LogManager, partition: TopicPartition) -> LogAtStart:
-    """What was loaded of a partition's log; NO_LOG for one that is not there, or on a failed directory."""
+    """The loaded log of a partition, as the controller wants to know it.
+
+    NO_LOG for a partition that is not there, or on a failed directory.
+    """
     log = log_manager.get(partition)
     if log is None:
         return NO_LOG

@@ -1,4 +1,4 @@
-"""How late the control loop is: a beat every second, and by how many ms it came too late."""
+"""The control loop's lag: a beat every second and its delay in ms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ BEAT_S: Final = 1.0
 
 
 class LoopLag:
-    """Owns the beat. Started and stopped by KafkaServer on the control loop; its numbers may be read on any thread."""
+    """Owns the beat. Started and stopped by KafkaServer on the control loop.
+
+    Its numbers may be read on any thread.
+    """
 
     def __init__(self) -> None:
         self.last_ms = 0.0

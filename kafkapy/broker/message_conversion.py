@@ -1,4 +1,6 @@
-"""Message sets for clients that fetch in versions 0 to 3, made on a worker thread; and what conversions are counted as.
+"""Message sets for clients that fetch in versions 0 to 3.
+
+A worker thread makes them. The module also counts conversions.
 
 Source: kafka.server.KafkaApis.handleFetchRequest (maybeConvertFetchedData) and updateRecordConversionStats.
 """
@@ -26,14 +28,20 @@ PRODUCE: Final = "Produce"
 FETCH: Final = "Fetch"
 
 MAX_OPENED_BYTES: Final = 64 * 1024 * 1024
-"""What one reply's batches may be decompressed to, but for its first one, which may be as large as a batch may."""
+"""The most bytes that one reply's batches may be decompressed to.
+
+The first batch may exceed it: it may be as large as a batch may.
+"""
 
 _MAX_MAGIC: Final = {0: 0, 1: 0, 2: 1, 3: 1}
 """Fetch version to the newest message format that its clients read."""
 
 
 class ConversionCounts:
-    """How many records were converted, for whom, and at what price. Counted by worker threads, read by metrics."""
+    """Numbers of converted records, by API, and the cost of conversions.
+
+    Counted by worker threads, read by metrics.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,14 +63,19 @@ class ConversionCounts:
             return dict(self._records)
 
     def price(self) -> dict[str, tuple[float, int]]:
-        """Api to the ms that conversions took and the bytes of memory they took for a while, both in total."""
+        """Conversion time in ms and temporary memory in bytes, by API.
+
+        Both are totals.
+        """
         with self._lock:
             return {api: (self._time_ns[api] / 1e6, self._memory[api]) for api in (PRODUCE, FETCH)}
 
 
 class MessageConversion:
-    """Converts what parked fetches have read. Owned by DataPlaneAsks; one thread, so that old clients take at most one
-    core and one reply's memory at a time, started when the first of them comes.
+    """Converts the batches of parked fetches. Owned by DataPlaneAsks.
+
+    One thread, so that old clients take at most one core and one reply's memory at a time, started when the first of
+    them comes.
     """
 
     def __init__(self, log_config: Callable[[TopicPartition], LogConfig], counts: ConversionCounts) -> None:

@@ -33,7 +33,7 @@ FILE_NAME: Final = "meta.properties"
 VERSION: Final = "0"
 KNOWN_KEYS: Final = frozenset({"version", "broker.id", "node.id", "cluster.id", "directory.id"})
 RESERVED_DIRECTORY_IDS: Final = 100
-"""The first ids have meanings of their own: unassigned, lost, migrating (org.apache.kafka.common.DirectoryId)."""
+"""The first ids have special meanings: unassigned, lost, migrating (org.apache.kafka.common.DirectoryId)."""
 
 
 class StartupError(KafkaError):
@@ -50,7 +50,7 @@ class InconsistentBrokerIdError(StartupError):
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """What one meta.properties file says. Immutable."""
+    """The content of one meta.properties file. Immutable."""
 
     broker_id: int | None = None
     cluster_id: str | None = None
@@ -61,7 +61,10 @@ class MetaProperties:
 
 
 def read(directory: str) -> MetaProperties | None:
-    """What the directory's file says, None where there is none. StartupError when it cannot be understood."""
+    """The content of the directory's file, None without one.
+
+    StartupError when it cannot be understood.
+    """
     path = Path(directory) / FILE_NAME
     if not path.exists():
         return None
@@ -87,7 +90,10 @@ def read(directory: str) -> MetaProperties | None:
 
 
 def read_all(directories: Iterable[str]) -> dict[str, MetaProperties | None]:
-    """What each directory's file says. StartupError when two of them contradict each other."""
+    """The content of each directory's file.
+
+    StartupError when two of them contradict each other.
+    """
     found = {directory: read(directory) for directory in directories}
     _agree("cluster id", {name: meta.cluster_id for name, meta in found.items() if meta}, InconsistentClusterIdError)
     seen: dict[str, str] = {}
@@ -123,7 +129,10 @@ def check_cluster_id(found: Mapping[str, MetaProperties | None], cluster_id: str
 
 
 def write_all(directories: Iterable[str], broker_id: int, cluster_id: str) -> None:
-    """Write the file where it is missing, says something else or lacks a directory id. OSError, StartupError."""
+    """Write each file that is missing, differs or lacks a directory id.
+
+    OSError, StartupError.
+    """
     for directory in directories:
         known = read(directory) or MetaProperties()
         wanted = replace(

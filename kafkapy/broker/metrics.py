@@ -1,4 +1,4 @@
-"""What the broker measures, for Prometheus. The names follow Apache Kafka's MBeans.
+"""The broker's metrics, for Prometheus. The names follow Apache Kafka's MBeans.
 
 `METRICS` is the one table of names, kinds, labels and documentation; docs/metrics.md is made from it.
 `BrokerCollector` fills it from the data plane's counters and the control plane's state when it is asked, and costs
@@ -209,8 +209,10 @@ class MeasuredBroker(Protocol):
 
 
 class BrokerCollector(Collector):
-    """Reads the broker's numbers when Prometheus asks. Registered by the metrics listener, called on its thread:
-    everything it touches is either a counter of the data plane or replaced as a whole by the control plane.
+    """Reads the broker's numbers when Prometheus asks.
+
+    Registered by the metrics listener, called on its thread: everything it touches is either a counter of the data
+    plane or replaced as a whole by the control plane.
     """
 
     def __init__(self, server: MeasuredBroker) -> None:

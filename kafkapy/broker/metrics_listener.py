@@ -20,8 +20,10 @@ SERVER_ERROR = -1
 
 
 class MetricsListener:
-    """Owns the HTTP servers, each with threads of its own, so that a scrape never waits for the control loop nor
-    holds it. Started and stopped by KafkaServer. `setting` is what the addresses are called in errors.
+    """Owns the HTTP servers of the metrics.
+
+    Each has separate threads, so that a scrape never waits for the control loop nor holds it. Started and stopped by
+    KafkaServer. `setting` is what the addresses are called in errors.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class MetricsListener:
 
     @property
     def bound(self) -> list[tuple[str, int]]:
-        """(host, port) of each listener, with the port that was taken where 0 was asked for."""
+        """(host, port) of each listener; 0 is replaced by the taken port."""
         return [(str(server.server_address[0]), int(server.server_address[1])) for server in self._servers]
 
     def start(self) -> None:

@@ -1,4 +1,6 @@
-"""Producer ids, taken in blocks from the metadata store so that no two producers of a cluster ever share one.
+"""Producer ids, taken in blocks from the metadata store.
+
+So no two producers of a cluster ever share one.
 
 Source: org.apache.kafka.server.common.ProducerIdsBlock and kafka.coordinator.transaction.ZkProducerIdManager.
 """
@@ -31,7 +33,7 @@ class KnowsProducers(Protocol):
     """The part of PartitionLog that is used here."""
 
     def producers(self) -> list[dict[str, int]]:
-        """What is known of each producer, with its `producer_id`."""
+        """The known state of each producer, with its `producer_id`."""
 
 
 def highest_known_id(logs: Mapping[Any, KnowsProducers]) -> int:
@@ -41,7 +43,9 @@ def highest_known_id(logs: Mapping[Any, KnowsProducers]) -> int:
 
 
 class ProducerIdManager:
-    """Owns this broker's current block of ids. Called on the control loop by the InitProducerId handler.
+    """Owns this broker's current block of ids.
+
+    Called on the control loop by the InitProducerId handler.
 
     `highest_known` says what ids the broker's logs know; it is called once, on a worker thread. Logs that were moved
     here know ids that this cluster has never handed out, and a new producer of such an id would be taken for the old
@@ -58,7 +62,9 @@ class ProducerIdManager:
         self._allocating = asyncio.Lock()
 
     async def next_id(self) -> int:
-        """An id that was never handed out. Ids of a block that was not used up before a restart are lost, as in Kafka.
+        """An id that was never handed out.
+
+        Unused ids of a block are lost at a restart, as in Kafka.
 
         MetadataStoreError when the store cannot be asked.
         """

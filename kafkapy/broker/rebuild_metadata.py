@@ -1,8 +1,8 @@
-"""`kafkapy-server --rebuild-metadata`: topics are written into the metadata store from what the log directories hold.
+"""`kafkapy-server --rebuild-metadata`: topics from the log directories into the metadata store.
 
 Names and partitions are those of the directories, ids stand in `partition.metadata`; logs that an earlier start has set
 aside count too. Where the store and the directories differ, the directories win: this is for a store that was lost or
-restored from a backup. What no directory says: the topics' settings. So records are kept for ever until somebody sets
+restored from a backup. No directory has the topics' settings. So records are kept for ever until somebody sets
 `retention.ms`, and Kafka's own topics get the settings that they are created with.
 """
 
@@ -76,8 +76,10 @@ class RebuiltTopic:
 async def rebuild_metadata(
     config: BrokerConfig, store: MetadataStore, log_manager: LogManager, node_id: int
 ) -> list[str]:
-    """Write the topics; their names. Called before the logs are loaded. StartupError when not all directories can be
-    read: what they hold would be missing for ever."""
+    """Write the topics; their names. Called before the logs are loaded.
+
+    StartupError when not all directories can be read: topics in the others would be missing for ever.
+    """
     for log_dir in log_manager.offline_dirs:
         raise StartupError(
             f"The metadata cannot be rebuilt without the log directory {log_dir.path}: {log_dir.failure}"
@@ -134,7 +136,7 @@ def _changed_ns(directory: str) -> int:
 
 
 def choose(logs: Iterable[tuple[int, DiskLog]], known_id: UUID | None) -> RebuiltTopic:
-    """Which directories make the topic, where there are some of earlier topics of the name as well.
+    """The directories that make the topic, without those of earlier topics.
 
     The id is the one in the store if a directory has it, else that of most directories that were not set aside, else
     that of most others; of two with as many, the one that was changed last.

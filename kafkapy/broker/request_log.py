@@ -1,5 +1,6 @@
-"""The request log's part for Produce and Fetch, which never come to Python: one event a request, only while
-kafka.request.logger wants it.
+"""Request log lines for Produce and Fetch, which the data plane serves.
+
+Each request is one event, only while kafka.request.logger wants it.
 
 At DEBUG a line says what was asked and how long it took, as for other requests (apis.py); at TRACE it has the decoded
 request too, unless its body is large. Under load some are dropped (EventQueue.dropped counts them) rather than held in
@@ -28,8 +29,10 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class DataPlaneRequests:
-    """Writes the log lines, and tells the data plane whether any are wanted. Owned by KafkaServer; on the control
-    loop."""
+    """Writes the log lines. Owned by KafkaServer; on the control loop.
+
+    It tells the data plane whether any are wanted.
+    """
 
     def __init__(self, plane: DataPlane, listener_names: Sequence[str]) -> None:
         self._plane = plane
@@ -47,7 +50,10 @@ class DataPlaneRequests:
         self._plane.request_log_level = OFF
 
     def update_level(self) -> None:
-        """Look at the logger's level again: after it was changed by another way than AlterConfigs. Any thread."""
+        """Read the logger's level again. Any thread.
+
+        It may change by another way than AlterConfigs.
+        """
         if request_logger.isEnabledFor(loggers.LEVELS["TRACE"]):
             self._plane.request_log_level = BODIES
         else:

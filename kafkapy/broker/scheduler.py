@@ -20,7 +20,10 @@ Task = Callable[[], Any] | Callable[[], Awaitable[Any]]
 
 
 class ScheduledTask:
-    """One scheduled piece of work. Made by `KafkaScheduler.schedule`; `cancel` may be called on any thread."""
+    """One scheduled piece of work, made by `KafkaScheduler.schedule`.
+
+    `cancel` may be called on any thread.
+    """
 
     def __init__(self, scheduler: KafkaScheduler, name: str, fn: Task, period_ms: int) -> None:
         self.name = name
@@ -32,7 +35,7 @@ class ScheduledTask:
         self._running: asyncio.Task[None] | None = None
 
     def cancel(self) -> None:
-        """No further run is started. A run that is under way is left to finish."""
+        """Start no further run; a run that is under way finishes."""
         self.cancelled = True
         self._scheduler._on_loop(self._disarm)
 
@@ -71,8 +74,10 @@ class ScheduledTask:
 
 
 class KafkaScheduler:
-    """Owns the background worker threads and every timer of the broker. Created and shut down on the control loop's
-    thread by KafkaServer; `schedule` may be called on any thread once started.
+    """Owns the background worker threads and every timer of the broker.
+
+    Created and shut down on the control loop's thread by KafkaServer; `schedule` may be called on any thread once
+    started.
     """
 
     def __init__(self, threads: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -82,7 +87,9 @@ class KafkaScheduler:
         self._tasks: set[ScheduledTask] = set()
 
     def schedule(self, name: str, fn: Task, delay_ms: int = 0, period_ms: int = -1) -> ScheduledTask:
-        """Run `fn` after `delay_ms` ms, then again `period_ms` ms after each run has ended (-1: once).
+        """Run `fn` after `delay_ms` ms, then again every `period_ms` ms.
+
+        The period begins at the end of a run; -1: once.
 
         RuntimeError after `shutdown`.
         """
@@ -93,7 +100,9 @@ class KafkaScheduler:
         return task
 
     async def run_blocking(self, fn: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of a blocking call made on a worker thread. Awaited on the control loop.
+        """The result of a blocking call made on a worker thread.
+
+        Awaited on the control loop.
 
         CancelledError when no thread takes it any more: the scheduler has been shut down, or the interpreter ends
         around a broker on a daemon thread.
@@ -110,7 +119,10 @@ class KafkaScheduler:
         return len(self._tasks)
 
     async def shutdown(self, timeout_s: float = 10.0) -> None:
-        """Cancel what waits, let what runs finish for at most `timeout_s` seconds, then end the threads."""
+        """Cancel waiting work, let running work finish, then end the threads.
+
+        Running work has at most `timeout_s` seconds.
+        """
         if self.closed:
             return
         self.closed = True

@@ -1,11 +1,11 @@
 """KafkaServer: one broker, from its start to its stop. Source: kafka.server.KafkaServer.
 
     server = KafkaServer(BrokerConfig.load("config/server.properties"))
-    sys.exit(server.run())              # a program of its own: until SIGTERM or SIGINT
-    with KafkaServer(config) as server: ...     # inside another program: a thread of its own
+    sys.exit(server.run())              # a whole program: until SIGTERM or SIGINT
+    with KafkaServer(config) as server: ...     # inside another program: on a separate thread
 
-`PARTS` is the order of the start. The stop goes the other way round: what is in flight is answered first, the logs are
-flushed and marked clean last.
+`PARTS` is the order of the start. The stop goes the other way round: requests in flight are answered first, the logs
+are flushed and marked clean last.
 """
 
 from __future__ import annotations
@@ -73,14 +73,16 @@ PARTS: Final[tuple[type[Part], ...]] = (
 
 
 class KafkaServer:
-    """Starts and stops the parts of one broker, in order. `run` or `start`/`stop` are called on a thread of the
-    program; everything else happens on the control loop's thread, which one of them provides.
+    """Starts and stops the parts of one broker, in order.
+
+    `run` or `start`/`stop` are called on a thread of the program; everything else happens on the control loop's thread,
+    which one of them provides.
     """
 
     def __init__(
         self, config: BrokerConfig, plugins: PluginManager | None = None, *, rebuild_metadata: bool = False
     ) -> None:
-        """`rebuild_metadata`: the start writes the topics that the log directories hold into the metadata store."""
+        """`rebuild_metadata`: the start writes the log directories' topics into the metadata store."""
         self._broker = Broker(config, plugins, self._stop_failed, rebuild_metadata=rebuild_metadata)
         self._started: list[Part] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -91,9 +93,10 @@ class KafkaServer:
     # --- for programs -------------------------------------------------------------------------------------------
 
     def run(self, on_started: Callable[[], None] | None = None) -> int:
-        """Run the broker on this thread until SIGTERM or SIGINT: 0 after a clean stop, 1 when it stopped because no
-        log directory works any more or another broker has taken its place. `on_started` is called when it accepts
-        clients.
+        """Run the broker on this thread until SIGTERM or SIGINT; the exit code.
+
+        0 after a clean stop, 1 when it stopped because no log directory works any more or another broker has taken its
+        place. `on_started` is called when it accepts clients.
 
         StartupError (or another KafkaError) when it cannot start.
         """
@@ -102,7 +105,9 @@ class KafkaServer:
         return int(self._failed)
 
     def start(self, *, daemon: bool = False) -> KafkaServer:
-        """Run the broker on a thread of its own; returns when it accepts clients. Raises what kept it from starting.
+        """Run the broker on a separate thread; returns when it accepts clients.
+
+        Raises the error of a start that failed.
 
         A program that ends without `stop` waits for the broker, or with `daemon` lets it go as if it were killed.
         """
@@ -126,7 +131,10 @@ class KafkaServer:
         return self
 
     def stop(self) -> None:
-        """Stop the broker that `start` started and wait until it has. Calling it again does nothing."""
+        """Stop the broker that `start` started, and wait for its end.
+
+        Calling it again does nothing.
+        """
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -136,7 +144,10 @@ class KafkaServer:
         thread.join()
 
     def call(self, coroutine: Any) -> Any:
-        """The result of a coroutine that is run on the control loop, for the thread that called `start`."""
+        """The result of a coroutine that the control loop runs.
+
+        For the thread that called `start`.
+        """
         if self._loop is None:
             raise RuntimeError("the broker is not running")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -151,7 +162,7 @@ class KafkaServer:
 
     @property
     def config(self) -> BrokerConfig:
-        """The configuration as it is now; once it has started, with what was changed dynamically."""
+        """The current configuration; after the start, with dynamic changes."""
         return self._broker.config
 
     @property
@@ -161,12 +172,12 @@ class KafkaServer:
 
     @property
     def context(self) -> BrokerContext:
-        """What handlers are given of the broker."""
+        """The broker's parts for handlers."""
         return self._broker.context
 
     @property
     def apis(self) -> KafkaApis:
-        """What dispatches requests to handlers."""
+        """The dispatcher of requests to handlers."""
         return self._broker.apis
 
     @property
@@ -214,8 +225,9 @@ class KafkaServer:
     # --- start and stop -----------------------------------------------------------------------------------------
 
     async def startup(self) -> None:
-        """Start every part on the running loop. What was started is stopped again when one fails, and its error
-        raised.
+        """Start every part on the running loop.
+
+        When a part fails, the started parts are stopped again and its error is raised.
         """
         began = time.monotonic()
         broker = self._broker
@@ -250,8 +262,9 @@ class KafkaServer:
         broker.plugins.notify("broker_started", broker=self)
 
     async def shutdown(self) -> None:
-        """Stop every part, the last one started first. Errors are logged and do not keep the other parts from
-        stopping.
+        """Stop every part, the last one started first.
+
+        Errors are logged and do not keep the other parts from stopping.
         """
         if self.state is BrokerState.NOT_RUNNING:
             return
@@ -298,8 +311,9 @@ class KafkaServer:
             self._loop.call_soon_threadsafe(self._stop_asked.set)
 
     def use_authorizer(self, authorizer: Authorizer) -> None:
-        """Take decisions from another authorizer from now on: for tests and for programs that bring their own. Any
-        thread.
+        """Take decisions from another authorizer from now on. Any thread.
+
+        For tests and for programs that bring their own.
         """
         self.context.authorizer = authorizer
         self._broker.plane.authorizer_epoch = authorizer.decisions_epoch

@@ -1,4 +1,6 @@
-"""Numbers of threads that a running broker is told to change: at most by half, or to double, at a time.
+"""Limits on changes of thread counts of a running broker.
+
+A change at most halves or doubles a count.
 
 A typing error must not start a million threads. Source: kafka.server.DynamicThreadPool.validateReconfiguration.
 """
@@ -21,11 +23,11 @@ THREAD_COUNTS: Final = (
     "remote.log.manager.follower.thread.pool.size",
     "remote.log.reader.threads",
 )
-"""Those that may change while the broker runs, but for the cleaner's, which may also be none."""
+"""Thread counts that may change while the broker runs, without log.cleaner.threads (kafkapy/log/cleaner.py)."""
 
 
 def check_thread_counts(old: BrokerConfig, new: BrokerConfig) -> None:
-    """ConfigError for a number that is less than half or more than double of what it is."""
+    """ConfigError for a count below half or above double the current one."""
     for key in THREAD_COUNTS:
         current, wanted = old.get_int(key), new.get_int(key)
         if wanted == current:

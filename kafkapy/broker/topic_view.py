@@ -1,4 +1,6 @@
-"""How the metadata cache's topics look to one client: who leads, on which listener, and what is wrong.
+"""The metadata cache's topics as one client sees them.
+
+Their leaders, on the client's listener, and their errors.
 
 Source: kafka.server.metadata.ZkMetadataCache.getPartitionMetadata. Used by the Metadata and DescribeTopicPartitions
 handlers.
@@ -14,7 +16,10 @@ from kafkapy.metadata.znodes import NO_LEADER
 
 
 class PartitionView(NamedTuple):
-    """One partition for an answer. Immutable; `leader` is -1 where clients of the listener cannot reach it."""
+    """One partition for an answer. Immutable.
+
+    `leader` is -1 where clients of the listener cannot reach it.
+    """
 
     partition: int
     error: ErrorCode

@@ -1,4 +1,7 @@
-"""Which topics the log directories hold, and which of them the metadata store knows, before the logs are loaded."""
+"""The topics in the log directories, before the logs are loaded.
+
+And which of them the metadata store knows.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,10 @@ if TYPE_CHECKING:
 async def know_topics(
     config: BrokerConfig, store: MetadataStore, log_manager: LogManager, node_id: int, *, rebuild: bool
 ) -> list[str]:
-    """The topics that the log directories hold partitions of; the log manager learns which of them the store knows, and
-    sets the others aside. With `rebuild` they are written into the store before. StartupError.
+    """The topics of partitions in the log directories. StartupError.
+
+    The log manager learns which of them the store knows, and sets the others aside. With `rebuild` they are written
+    into the store before.
     """
     if rebuild:
         from kafkapy.broker.rebuild_metadata import rebuild_metadata
@@ -34,7 +39,10 @@ async def know_topics(
 
 
 def topics_on_disk(log_manager: LogManager) -> list[str]:
-    """The topics of all logs and future logs in the log directories, wherever their storage backend keeps them."""
+    """The topics of all logs and future logs in the log directories.
+
+    Wherever their storage backend keeps them.
+    """
     topics: dict[str, None] = {}
     for log_dir in log_manager.live_dirs:
         for backend in log_manager.persistent_backends:

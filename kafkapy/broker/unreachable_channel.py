@@ -8,8 +8,9 @@ from kafkapy.metadata.broker_requests import BrokerRequest, BrokerResponse
 
 
 class UnreachableBrokerChannel(BrokerChannel):
-    """Answers for a broker of the cluster that no request can be carried to. Used by the controller on the control
-    loop.
+    """Answers for a broker of the cluster that no request can be carried to.
+
+    Used by the controller on the control loop.
     """
 
     async def send(self, request: BrokerRequest) -> BrokerResponse:

@@ -93,7 +93,10 @@ def _default(key: ConfigKey) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page. With --check, exit code 1 when the page is out of date."""
+    """Write the page.
+
+    With --check, exit code 1 when the page is out of date.
+    """
     text = page()
     if "--check" in arguments:
         return 0 if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text else 1

@@ -45,7 +45,10 @@ class CheckpointError(OSError):
 
 
 def sync_directory(directory: Path) -> None:
-    """fsync of a directory, so that names created or changed in it survive a power failure."""
+    """fsync of a directory, for names created or changed in it.
+
+    They survive a power failure then.
+    """
     insist(_sync_directory, directory)
 
 
@@ -74,7 +77,10 @@ def _sync_file(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replaces a file by way of `<name>.tmp`; with `sync` it is on disk, name and all, when this returns. OSError."""
+    """Replaces a file by way of `<name>.tmp`. OSError.
+
+    With `sync` the content and the name are on disk when this returns.
+    """
     insist(_write_atomically, path, data, sync)
 
 
@@ -114,7 +120,10 @@ def _read(path: Path) -> bytes:
 
 
 def read_checkpoint(path: Path) -> dict[TopicPartition, int]:
-    """The offsets of a checkpoint; empty when there is none. CheckpointError when it is malformed."""
+    """The offsets of a checkpoint; empty when there is none.
+
+    CheckpointError when it is malformed.
+    """
     try:
         lines = _read(path).decode().splitlines()
     except FileNotFoundError:

@@ -1,5 +1,6 @@
-"""The files of one cleaned segment on their way into a partition's directory, in steps that a kill at any point leaves
-recoverable.
+"""The files of one cleaned segment on their way into a partition's directory.
+
+A restart recovers from a kill at any point of these steps:
 
 1. `<base>.log.cleaned`, .index.cleaned, .timeindex.cleaned and perhaps .txnindex.cleaned are written and synced.
 2. Each is renamed to `.swap`. As long as one `.cleaned` is left, a restart throws all of them away.
@@ -28,7 +29,9 @@ ABORTED_ENTRY = Struct(">hqqqq")
 
 
 class CleanedFiles:
-    """Names and moves the files of the cleaned segment at one base offset. One cleaner thread.
+    """Names and moves the files of the cleaned segment at one base offset.
+
+    Used by one cleaner thread.
 
     Without a directory (the memory backend) there is a descriptor and nothing to move.
     """
@@ -47,7 +50,10 @@ class CleanedFiles:
         return insist(os.open, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), path
 
     def finish(self, aborted: Sequence[tuple[int, int, int, int]], modified_ms: int) -> None:
-        """Adds the transaction index and gives the data file the age of the newest segment it replaces. OSError."""
+        """Adds the transaction index and sets the data file's time. OSError.
+
+        The time is that of the newest segment that the file replaces.
+        """
         if self._directory is None:
             return
         if aborted:
@@ -71,7 +77,10 @@ class CleanedFiles:
         sync_directory(self._directory)
 
     def install(self, replaced: Sequence[int], delay_ms: int) -> None:
-        """Step 3, after the log has taken the segment over. `replaced`: base offsets, this one's own first. OSError."""
+        """Step 3, after the log has taken the segment over. OSError.
+
+        `replaced`: base offsets, this one's own first.
+        """
         if self._directory is None:
             return
         self._storage.delete_segments(replaced[1:], delay_ms=delay_ms)
@@ -84,7 +93,10 @@ class CleanedFiles:
         insist(self._path(".log.swap").replace, self._path(".log"))
 
     def discard(self) -> None:
-        """Takes away what was written. The data file goes first: without it a restart ignores the others. OSError."""
+        """Removes the written files. OSError.
+
+        The data file goes first: without it a restart ignores the others.
+        """
         if self._directory is not None:
             self._remove(".swap")
             self._remove(".cleaned")

@@ -52,7 +52,10 @@ OPEN_SHARE = 4
 
 @dataclass(slots=True)
 class CleanerStats:
-    """What one cleaning did. Filled by its thread, then only read. Bytes, counts, seconds."""
+    """The numbers of one cleaning: bytes, counts, seconds.
+
+    Filled by its thread, then only read.
+    """
 
     figures: dict[str, int] = field(default_factory=dict)
     keys: int = 0
@@ -68,7 +71,7 @@ def group_segments(
     max_index_bytes: int,
     most: int,
 ) -> list[tuple[int, int]]:
-    """(first, count) of runs of segments below the offset `end` that are written as one.
+    """(first, count) of runs of segments below `end`, each written as one.
 
     A run has at most `most` segments, no more bytes than a segment and its indexes may have, and no more offsets than
     a relative offset can say. `segments` as LogCleaning.segments gives them, the active one last.
@@ -176,7 +179,7 @@ class Cleaner:
 
 
 class CleanerSettings(NamedTuple):
-    """What the cleaner threads are made from. Immutable. Bytes."""
+    """The settings of the cleaner threads. Immutable. Bytes."""
 
     threads: int
     memory: int
@@ -197,8 +200,11 @@ class CleanerSettings(NamedTuple):
 
 
 def check_reconfiguration(old: BrokerConfig, new: BrokerConfig) -> None:
-    """ConfigError for a number of cleaner threads that a running broker does not go to at once: less than half or more
-    than double of what it is, or none. Source: kafka.log.LogCleaner.validateReconfiguration."""
+    """ConfigError for a number of cleaner threads that is out of range.
+
+    A running broker goes to at least half and at most double of the current number at once, and never to none. Source:
+    kafka.log.LogCleaner.validateReconfiguration.
+    """
     current, wanted = CleanerSettings.of(old).threads, CleanerSettings.of(new).threads
     if wanted == current:
         return
@@ -209,7 +215,9 @@ def check_reconfiguration(old: BrokerConfig, new: BrokerConfig) -> None:
 
 
 class LogCleaner:
-    """The cleaner threads of a broker. Made and started by LogManager, stopped by its shutdown.
+    """The cleaner threads of a broker.
+
+    Made and started by LogManager, stopped by its shutdown.
 
     `config` is asked at every round. After a dynamic change of it `reconfigure` makes the throttle follow at once, and
     the number of threads, their memory and their pause when a thread has done the cleaning it is at. `on_error` is
@@ -247,7 +255,10 @@ class LogCleaner:
             self._start_missing()
 
     def reconfigure(self) -> None:
-        """Follows a change of the configuration; threads that have died are replaced. Any thread; does not block."""
+        """Follows a change of the configuration and replaces dead threads.
+
+        Any thread; does not block.
+        """
         with self._changed:
             if self._settings is None or self._stopping:
                 return
@@ -320,8 +331,11 @@ class LogCleaner:
                 self._pause(settings)
 
     def _settings_for(self, number: int) -> CleanerSettings | None:
-        """What the thread of that number works with; None when it is to end. Then it is forgotten in the same step, so
-        that `reconfigure` either still finds it at work or makes it anew."""
+        """The settings of the thread of that number; None when it is to end.
+
+        An ending thread is forgotten in the same step, so that `reconfigure` either still finds it at work or makes a
+        new one.
+        """
         with self._changed:
             if self._stopping or self._settings is None:
                 return None
@@ -340,7 +354,10 @@ class LogCleaner:
             )
 
     def clean_filthiest(self, number: int, cleaner: Cleaner) -> bool:
-        """Cleans the dirtiest log that is due; False when there is none. A log that cannot be cleaned is marked."""
+        """Cleans the dirtiest log that is due; False when there is none.
+
+        A log that cannot be cleaned is marked.
+        """
         now_ms = self._last_run_ms = time.time_ns() // 1_000_000
         target = self.manager.grab_filthiest(now_ms)
         if target is None:
@@ -367,7 +384,10 @@ class LogCleaner:
         return True
 
     def delete_old_segments(self) -> int:
-        """Retention of compacted logs, which never runs beside their cleaning; how many segments were deleted."""
+        """Retention of compacted logs; the number of deleted segments.
+
+        It never runs beside their cleaning.
+        """
         now_ms = time.time_ns() // 1_000_000
         deleted = 0
         for tp, log in self.manager.compacted().items():

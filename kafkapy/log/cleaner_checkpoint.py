@@ -1,5 +1,7 @@
-"""The cleaner-offset-checkpoint file of each log directory: up to where a partition was compacted. Same format as the
-other offset checkpoints (see checkpoints.py)."""
+"""The cleaner-offset-checkpoint file of each log directory: each partition's compacted offset.
+
+The format is that of the other offset checkpoints (see checkpoints.py).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,11 @@ logger = logging.getLogger("kafka.log.LogCleanerManager")
 
 
 class CleanerCheckpoints:
-    """Owns the files and a copy of them in memory, under one lock. Any thread; `update` and `forget` write a file and
-    may raise OSError. A broker that keeps nothing has the tables only (`files` False)."""
+    """Owns the files and a copy of them in memory, under one lock.
+
+    Any thread; `update` and `forget` write a file and may raise OSError. A broker that keeps nothing has the tables
+    only (`files` False).
+    """
 
     def __init__(self, *, files: bool = True) -> None:
         self._files = files

@@ -47,7 +47,10 @@ class LogToClean(NamedTuple):
 
     @property
     def cleanable_ratio(self) -> float:
-        """Dirty bytes that may be cleaned, of all bytes below the part that may not; 0 to 1."""
+        """The share of cleanable dirty bytes, from 0 to 1.
+
+        The whole is all bytes below the part that may not be cleaned.
+        """
         return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
 
     @property
@@ -59,7 +62,10 @@ class LogToClean(NamedTuple):
 
 
 def log_to_clean(tp: TopicPartition, log: PartitionLog, checkpoint: int | None, now_ms: int) -> LogToClean:
-    """What there is to clean in a log that was cleaned up to `checkpoint` (None: never)."""
+    """The cleanable part of a log that was cleaned up to `checkpoint`.
+
+    None: the log was never cleaned.
+    """
     segments = log.segments()
     start, end, _, last_stable, _ = log.offsets()
     config = log.config
@@ -113,8 +119,10 @@ def _compaction_delay(log: PartitionLog, dirty_bases: Sequence[int], now_ms: int
 
 
 class LogCleanerManager:
-    """Owns the table of logs being worked on, the partitions that cannot be cleaned, and the checkpoints, under one
-    lock. Called by cleaner threads, by retention and by LogManager."""
+    """The table of logs in work, the uncleanable partitions, and the checkpoints.
+
+    One lock guards them. Called by cleaner threads, by retention and by LogManager.
+    """
 
     def __init__(
         self,
@@ -159,14 +167,20 @@ class LogCleanerManager:
         return found
 
     def grab_filthiest(self, now_ms: int) -> LogToClean | None:
-        """The dirtiest log that is due, claimed for the caller, who must `release` it; None when there is none."""
+        """The dirtiest log that is due, claimed for the caller, or None.
+
+        The caller must `release` it.
+        """
         for candidate in self.to_clean(now_ms):
             if candidate.is_due and self.claim(candidate.tp):
                 return candidate
         return None
 
     def claim(self, tp: TopicPartition, stop: Callable[[], None] | None = None) -> bool:
-        """Makes the caller the only one to clean or shorten the log; False when somebody else does, or it is paused."""
+        """Makes the caller the only one to clean or shorten the log.
+
+        False when somebody else does, or it is paused.
+        """
         with self._condition:
             if tp in self._claimed or tp in self._paused:
                 return False
@@ -174,7 +188,7 @@ class LogCleanerManager:
             return True
 
     def on_stop(self, tp: TopicPartition, stop: Callable[[], None]) -> None:
-        """What ends the work on a claimed log early."""
+        """Sets the function that ends the work on a claimed log early."""
         with self._condition:
             if tp in self._claimed:
                 self._claimed[tp] = stop
@@ -186,8 +200,11 @@ class LogCleanerManager:
             self._condition.notify_all()
 
     def pause(self, tp: TopicPartition) -> None:
-        """Ends a cleaning of the log and keeps others off until `resume` was called as often as this. Blocking: not
-        under a lock that a cleaner thread may want (LogCleanerManager.abortAndPauseCleaning)."""
+        """Ends a cleaning of the log and keeps others off until `resume`.
+
+        `resume` has to be called as often as this. Blocking: not under a lock that a cleaner thread may want
+        (LogCleanerManager.abortAndPauseCleaning).
+        """
         with self._condition:
             self._paused[tp] = self._paused.get(tp, 0) + 1
             while tp in self._claimed:
@@ -242,7 +259,10 @@ class LogCleanerManager:
         self.checkpoints.forget(directory, tp)
 
     def mark_uncleanable(self, tp: TopicPartition, reason: str) -> None:
-        """The partition is left alone from here; until a restart, or until it is made anew."""
+        """The cleaner leaves the partition alone from now on.
+
+        A restart ends that, and so does a new log of the partition.
+        """
         with self._condition:
             self._uncleanable[tp] = reason
         logger.error("%s cannot be cleaned and is left alone: %s", tp, reason)

@@ -1,5 +1,7 @@
-"""What a start of the broker makes of its log directories: logs and future logs are recovered and taken into the
-LogTable, and moves and deletions that a stop cut short are finished. Source: kafka.log.LogManager.loadLogs.
+"""The broker's start loads its log directories.
+
+Logs and future logs are recovered and taken into the LogTable; moves and deletions that a stop cut short are finished.
+Source: kafka.log.LogManager.loadLogs.
 
 count = DirLoader(table, futures, work, persistent_backends, topic_config, events=queue, threads=2, ...).load()
 """
@@ -39,8 +41,10 @@ Outcome = tuple[int, list[OSError]]
 
 
 class DirLoader:
-    """Loads every live directory of the table, once, with `threads` threads for each. A directory that fails meanwhile
-    goes offline alone."""
+    """Loads every live directory of the table, once.
+
+    Each directory gets `threads` threads. A directory that fails meanwhile goes offline alone.
+    """
 
     def __init__(
         self,
@@ -56,8 +60,9 @@ class DirLoader:
         threads: int,
         producer_id_expiration_ms: int,
     ) -> None:
-        """`strays` sets aside the logs that the metadata store does not know; `forget_cleaned` drops the cleaner's
-        offset of such a log.
+        """`strays` sets logs aside; `forget_cleaned` drops their cleaner offsets.
+
+        Such logs are those that the metadata store does not know.
         """
         self._table = table
         self._futures = futures
@@ -71,7 +76,10 @@ class DirLoader:
         self._expiration_ms = producer_id_expiration_ms
 
     def load(self) -> int:
-        """How many logs there are. Blocking. LogDirError when no directory is left, or a partition is in two."""
+        """Loads the directories; the number of logs. Blocking.
+
+        LogDirError when no directory is left, or a partition is in two.
+        """
         started = time.monotonic()
         table = self._table
         scans = self._scan()
@@ -146,7 +154,10 @@ class DirLoader:
         return recovered
 
     def _is_stray(self, scan: DirScan, found: FoundLog) -> bool:
-        """Whether the metadata store does not know the log, which is set aside then. OSError."""
+        """Sets the log aside if the metadata store does not know it. OSError.
+
+        Returns whether it did.
+        """
         strays = self._strays
         if strays is None:
             return False
@@ -162,7 +173,7 @@ class DirLoader:
         return reason is not None
 
     def _read(self, scan: DirScan, found: FoundLog, events: EventQueue | None) -> tuple[PartitionLog, int]:
-        """The log in a directory, and how many of its segments had to be recovered. OSError."""
+        """The log in a directory, and the number of its recovered segments. OSError."""
         recovery_points, log_starts, high_watermarks = scan.offsets
         tp = found.tp
         storage = found.backend.open_log(scan.log_dir.path, found.name, create=False)

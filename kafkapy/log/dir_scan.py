@@ -1,4 +1,6 @@
-"""What a log directory holds when the broker starts, and the end of a move between directories that a crash cut short.
+"""The content of log directories at the broker's start, and interrupted moves.
+
+A crash can cut a move between directories short; this finishes it.
 
 orders-0                                    the partition's log
 orders-0.<32 hex digits>-future             its future log: a copy on its way into this directory
@@ -50,7 +52,10 @@ MAX_NAME = 255
 
 
 class Place(NamedTuple):
-    """Where a log is: the log directory, the name of the log's own directory in there, and the backend that has it."""
+    """The place of a log: log directory, directory name and backend.
+
+    The name is that of the log's directory within the log directory.
+    """
 
     log_dir: LogDir
     name: str
@@ -67,8 +72,10 @@ class FoundLog(NamedTuple):
 
 @dataclass(slots=True)
 class DirScan:
-    """What one directory holds. Made by `scan_directory`, changed by `finish_swaps`. Offsets: recovery points, log
-    starts, high watermarks."""
+    """The content of one directory.
+
+    Made by `scan_directory`, changed by `finish_swaps`. Offsets: recovery points, log starts, high watermarks.
+    """
 
     log_dir: LogDir
     clean: bool
@@ -79,7 +86,7 @@ class DirScan:
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
-    """The partition a directory is named after ("orders-0"); None when the name is no partition's."""
+    """The partition of a directory name such as "orders-0"; None for others."""
     topic, dash, number = name.rpartition("-")
     if not dash or not topic or not number.isascii() or not number.isdigit() or int(number) > MAX_PARTITION:
         return None
@@ -87,17 +94,23 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 
 def future_name(tp: TopicPartition) -> str:
-    """A new name for a future log of the partition (UnifiedLog.logFutureDirName). May be too long for a file system."""
+    """A new name for a future log of the partition (UnifiedLog.logFutureDirName).
+
+    It may be too long for a file system.
+    """
     return f"{tp}.{uuid.uuid4().hex}{FUTURE_SUFFIX}"
 
 
 def swapped_name(future: str) -> str:
-    """What the old log is called once the future log of that name has taken its place."""
+    """The old log's name once the future log of that name replaced it."""
     return future.removesuffix(FUTURE_SUFFIX) + DELETE_SUFFIX
 
 
 def deleted_name(tp: TopicPartition) -> str:
-    """A new name for a log that is deleted; cut so that a long topic name still fits (UnifiedLog.logDeleteDirName)."""
+    """A new name for a deleted log (UnifiedLog.logDeleteDirName).
+
+    It is cut so that a long topic name still fits.
+    """
     suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
     return f"{str(tp)[: MAX_NAME - len(suffix)]}{suffix}"
 
@@ -109,7 +122,10 @@ def future_of(name: str) -> TopicPartition | None:
 
 
 def scan_directory(log_dir: LogDir, backends: Iterable[StorageBackend]) -> DirScan:
-    """Lists a directory and reads its checkpoints; its mark of a clean stop is taken away. OSError."""
+    """Lists a directory and reads its checkpoints. OSError.
+
+    The directory's mark of a clean stop is taken away.
+    """
     scan = DirScan(log_dir, log_dir.take_clean_shutdown_marker(), log_dir.read_offsets())
     for backend in backends:
         for name in backend.list_logs(log_dir.path):
@@ -133,8 +149,10 @@ def scan_directory(log_dir: LogDir, backends: Iterable[StorageBackend]) -> DirSc
 
 
 def finish_swaps(scans: Sequence[DirScan]) -> list[tuple[LogDir, OSError]]:
-    """Makes the logs out of future logs whose old log was renamed away before a crash; the directories in which that
-    failed."""
+    """Turns future logs whose old log a move renamed away into logs.
+
+    A crash came between the two renames. Returns the directories in which that failed.
+    """
     current = {found.tp for scan in scans for found in scan.logs}
     swapped = {name for scan in scans for _, name in scan.deleted}
     failures: list[tuple[LogDir, OSError]] = []
@@ -155,8 +173,11 @@ def finish_swaps(scans: Sequence[DirScan]) -> list[tuple[LogDir, OSError]]:
 
 
 def drop_unused(scans: Sequence[DirScan]) -> list[tuple[LogDir, OSError]]:
-    """Of a partition's logs in several directories, those that never held a record count as deleted: the disk failed
-    while the log was made, and so it was made on another one. The directories in which that failed."""
+    """Counts logs without any record as deleted, if another directory has the partition.
+
+    The disk failed while such a log was made, and so it was made on another one. Returns the directories in which that
+    failed.
+    """
     failures: list[tuple[LogDir, OSError]] = []
     found = Counter(each.tp for scan in scans for each in scan.logs)
     for scan in scans:
@@ -182,7 +203,9 @@ def _is_unused(log_dir: LogDir, found: FoundLog) -> bool:
 
 
 def check_unique(scans: Sequence[DirScan]) -> None:
-    """LogDirError when a partition has two logs, or two future logs: only the operator can say which is the right one.
+    """LogDirError when a partition has two logs, or two future logs.
+
+    Only the operator can say which is the right one.
 
     Apache Kafka leaves that behind when it is killed between the two renames of a move. Logs that never held a record
     have been sorted out before (drop_unused).

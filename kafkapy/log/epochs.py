@@ -24,7 +24,10 @@ def format_leader_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def parse_leader_epochs(data: bytes) -> list[tuple[int, int]]:
-    """The (epoch, start offset) pairs of the file. ValueError when it is malformed: then it is rebuilt from the log."""
+    """The (epoch, start offset) pairs of the file.
+
+    ValueError when it is malformed: then it is rebuilt from the log.
+    """
     lines = data.decode("ascii").splitlines()
     if len(lines) < 2 or int(lines[0]) != VERSION:
         raise ValueError("no leader epoch file of a known version")

@@ -1,5 +1,6 @@
-"""The future logs of this broker: copies of partitions on their way to another log directory. Source:
-kafka.log.LogManager (futureLogs, replaceCurrentWithFutureLog) and kafka.cluster.Partition.
+"""Future logs: copies of partitions on their way to another log directory.
+
+Source: kafka.log.LogManager (futureLogs, replaceCurrentWithFutureLog) and kafka.cluster.Partition.
 
 futures = log_manager.futures
 futures.create(tp, Path("/disk2/logs"))     # begins a move
@@ -48,7 +49,7 @@ FLUSH_BYTES = 64 << 20
 
 
 class Progress(enum.Enum):
-    """What a step of a move came to."""
+    """The outcome of one step of a move."""
 
     COPYING = enum.auto()
     DONE = enum.auto()
@@ -60,8 +61,10 @@ class Progress(enum.Enum):
 
 
 class FutureLogs:
-    """Moves logs between directories by way of future logs, which stand in the LogTable. Any thread; what touches files
-    blocks. `pace` is common to all moves (replica.alter.log.dirs.io.max.bytes.per.second).
+    """Moves logs between directories by way of future logs in the LogTable.
+
+    Any thread; methods that touch files block. `pace` is common to all moves
+    (replica.alter.log.dirs.io.max.bytes.per.second).
 
     A move's own lock is taken before LogTable's, never after it.
     """
@@ -104,7 +107,9 @@ class FutureLogs:
     # ---- beginning and ending a move ----
 
     def create(self, tp: TopicPartition, directory: Path) -> bool:
-        """Makes an empty future log in a live directory; False when the partition's log, or its future log, is there.
+        """Makes an empty future log in a live directory.
+
+        False when the partition's log, or its future log, is there.
 
         KafkaStorageError when a directory is offline (another future log may be on it), or the log is only in memory.
         """
@@ -166,7 +171,10 @@ class FutureLogs:
             self._table.count(place.log_dir.path, 1)
 
     def settle(self) -> None:
-        """After a start, before anything is appended or cleaned: brings the future logs in line with their logs."""
+        """Brings the future logs in line with their logs, after a start.
+
+        Called before anything is appended or cleaned.
+        """
         table = self._table
         checkpoints = self._cleaner.checkpoints
         for tp, future in self.all().items():
@@ -190,7 +198,10 @@ class FutureLogs:
             logger.info("The move of %s to %s goes on from offset %d", tp, destination, future.log.log_end_offset)
 
     def remove(self, tp: TopicPartition) -> bool:
-        """Gives a move up and deletes the future log; False when there is none. Blocking: waits for a step in work."""
+        """Gives a move up and deletes the future log; False without one.
+
+        Blocking: waits for a step in work.
+        """
         future = self._futures.get(tp)
         if future is None:
             return False
@@ -255,7 +266,10 @@ class FutureLogs:
             yield future if self._futures.get(tp) is future else None
 
     def advance(self, tp: TopicPartition, max_bytes: int = STEP_BYTES) -> Progress:
-        """One step: copies up to `max_bytes`, and puts the future log in place when it has caught up. Blocking."""
+        """One step: copies up to `max_bytes`. Blocking.
+
+        It puts the future log in place when it has caught up.
+        """
         with self.held(tp) as future:
             log = self._table.get(tp)
             if future is None or future.stopped or log is None or log.offline_errno:
@@ -306,7 +320,10 @@ class FutureLogs:
         return Progress.COPYING
 
     def _keep_in_line(self, future: FutureLog, log: PartitionLog) -> None:
-        """What followers do besides appending: high watermark, log start, retention, epochs, flushes."""
+        """Follows the log as a follower does besides appending.
+
+        High watermark, log start, retention, epochs, flushes.
+        """
         copy = future.log
         if copy.config is not log.config:
             copy.update_config(log.config)

@@ -1,4 +1,6 @@
-"""Loading one partition's log from its directory: leftovers of a crash, recovery, leader epochs, producer state.
+"""Loading one partition's log from its directory.
+
+Leftovers of a crash, recovery, leader epochs, producer state.
 
 Source: org.apache.kafka.storage.internals.log.LogLoader. The bytes are looked at by kafkapy/_speedups/log/loading.pyx
 without the GIL; Python only lists
@@ -36,7 +38,10 @@ LEFTOVER_SUFFIXES = (".deleted", ".tmp", ".cleaned", ".swap")
 
 @dataclass(slots=True)
 class LoadReport:
-    """What loading found and did; for the log and for tests. Immutable once returned."""
+    """The findings and actions of loading; for the log and for tests.
+
+    Immutable once returned.
+    """
 
     recovered_segments: int = 0
     cut_bytes: int = 0
@@ -67,7 +72,7 @@ def write_topic_id(storage: LogStorage, topic_id: UUID) -> None:
 
 
 def list_files(storage: LogStorage) -> list[str]:
-    """The names of a partition's files, after what a crash left half done was ended. OSError."""
+    """The names of a partition's files, after interrupted work was ended. OSError."""
     names = storage.names()
     if storage.directory and any(name.endswith(LEFTOVER_SUFFIXES) for name in names):
         finish_interrupted_work(Path(storage.directory))
@@ -76,8 +81,9 @@ def list_files(storage: LogStorage) -> list[str]:
 
 
 def finish_interrupted_work(directory: Path) -> None:
-    """Ends what a crash left half done: `.deleted` and `.cleaned` files go; a complete `.swap` takes the place of the
-    segments it was made from.
+    """Ends work on files that a crash left half done.
+
+    `.deleted` and `.cleaned` files go; a complete `.swap` takes the place of the segments it was made from.
 
     A `.cleaned` file at offset N means that a split or a cleaning was not finished, so `.swap` files at or above N go
     too: their sources are still there.
@@ -132,8 +138,9 @@ def load_log(
     high_watermark: int = 0,
     producer_id_expiration_ms: int = 86_400_000,
 ) -> tuple[PartitionLog, LoadReport]:
-    """The log in a partition's storage, ready for use. Offsets come from the checkpoint files; `clean` says whether
-    the broker was stopped cleanly.
+    """The log in a partition's storage, ready for use.
+
+    Offsets come from the checkpoint files; `clean` says whether the broker was stopped cleanly.
 
     A new, empty directory gives an empty log that begins at `log_start_offset`. OSError when files cannot be read or
     written.
@@ -209,10 +216,11 @@ def _remove_orphans(storage: LogStorage, names: list[str], bases: set[int]) -> i
 def _load_producers(
     log: PartitionLog, storage: LogStorage, names: list[str], first_recovered: int, report: LoadReport
 ) -> None:
-    """Aborted transactions from their files, the producer state from a snapshot, and both from batches behind the
-    snapshot. `names` are the partition's files.
+    """Aborted transactions from their files, and the producer state.
 
-    What was recovered was perhaps not synced, so nothing derived from it is taken from a file.
+    The state comes from a snapshot; batches behind the snapshot add to both. `names` are the partition's files.
+
+    Recovered segments were perhaps not synced, so nothing derived from them is taken from a file.
     """
     limit = log.log_end_offset if first_recovered < 0 else first_recovered
     malformed = -1

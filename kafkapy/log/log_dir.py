@@ -46,8 +46,10 @@ class LogDirError(KafkaError):
 
 
 class LogDir:
-    """A log directory that this process has locked. Owned by LogManager, which calls it on worker threads; each file
-    has one writer at a time."""
+    """A log directory that this process has locked.
+
+    Owned by LogManager, which calls it on worker threads; each file has one writer at a time.
+    """
 
     persistent = True
     """Whether it is a directory, and not only the name of one."""
@@ -64,8 +66,10 @@ class LogDir:
         return f"<LogDir {self.path}{' offline' if self.failure else ''}>"
 
     def acquire(self) -> None:
-        """Makes the directory if needed and locks it. LogDirError when another process has it, OSError when it cannot
-        be used."""
+        """Makes the directory if needed and locks it.
+
+        LogDirError when another process has it, OSError when it cannot be used.
+        """
         try:
             insist(self.path.mkdir, parents=True, exist_ok=True)
         except FileExistsError:
@@ -91,12 +95,15 @@ class LogDir:
             self._lock_fd = -1
 
     def volume(self) -> tuple[int, int]:
-        """The size of the volume it is on and what is free there for the broker, in bytes. OSError."""
+        """The volume's size and its free space for the broker, in bytes. OSError."""
         found = os.statvfs(self.path)
         return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
 
     def take_clean_shutdown_marker(self) -> bool:
-        """Whether the last stop was clean. The marker is gone afterwards, so that a crash from here on is noticed."""
+        """Whether the last stop was clean.
+
+        The marker is gone afterwards, so that a crash from here on is noticed.
+        """
         path = self.path / CLEAN_SHUTDOWN_FILE
         try:
             insist(path.unlink)
@@ -111,8 +118,10 @@ class LogDir:
         write_atomically(self.path / CLEAN_SHUTDOWN_FILE, content.encode())
 
     def read_offsets(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Recovery points, log starts and high watermarks. A malformed file counts as empty, which costs a longer
-        recovery."""
+        """Recovery points, log starts and high watermarks.
+
+        A malformed file counts as empty, which costs a longer recovery.
+        """
         found = []
         for name in (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE):
             try:
@@ -124,8 +133,10 @@ class LogDir:
         return found[0], found[1], found[2]
 
     def forget(self, tp: TopicPartition) -> None:
-        """Takes a partition out of the recovery points and log starts that were read or written last, and of their
-        files when it is there: a new partition of that name must not inherit the log start of a deleted one.
+        """Takes a partition out of the recovery points and log starts.
+
+        The files are rewritten too, if they name it: a new partition of that name must not inherit the log start of a
+        deleted one.
 
         OSError.
         """
@@ -156,13 +167,15 @@ class LogDir:
 
 
 class MemoryLogDir(LogDir):
-    """The name of a log directory of a broker that keeps nothing: there are no files, and nothing to lock. The logs are
-    those of backends that need no directory."""
+    """A log directory's name, for a broker that keeps nothing.
+
+    There are no files, and nothing to lock. The logs are those of backends that need no directory.
+    """
 
     persistent = False
 
     def acquire(self) -> None:
-        """Nothing: a name can be had by any number of brokers."""
+        """Does nothing: any number of brokers may use the name."""
 
     def volume(self) -> tuple[int, int]:
         """Unknown."""

@@ -1,4 +1,6 @@
-"""The data plane's events about logs: a segment is wanted or was rolled, a flush is due, a disk failed.
+"""The data plane's events about logs.
+
+A segment is wanted or was rolled, a flush is due, a disk failed.
 
 events.on(SEGMENT_ROLLED, log_manager.events.segment_rolled)
 """
@@ -20,8 +22,10 @@ SegmentSealed = Callable[[TopicPartition, int, int, int], None]
 
 
 class LogEvents:
-    """Takes the data plane's events on the control loop and returns at once: a thread of its own does what touches
-    files. `handle` is the number of the log."""
+    """Takes the data plane's events on the control loop and returns at once.
+
+    A separate thread does the work on files. `handle` is the number of the log.
+    """
 
     def __init__(self, table: LogTable, work: LogWork, on_segment_sealed: SegmentSealed | None = None) -> None:
         self._table = table
@@ -31,11 +35,17 @@ class LogEvents:
         self._segments = ThreadPoolExecutor(max_workers=2, thread_name_prefix="kafka-log-segment")
 
     def segment_wanted(self, handle: int, argument: int = 0, text: bytes = b"") -> None:
-        """A log needs its next segment soon, or now, and its storage backend makes segments in Python."""
+        """A log needs its next segment, soon or now.
+
+        Its storage backend makes segments in Python.
+        """
         self._on_segment_worker(handle, lambda log: log.prepare_segment())
 
     def segment_rolled(self, handle: int, argument: int = 0, text: bytes = b"") -> None:
-        """A log has a new active segment: the closed one is cut to size and, in the background, synced."""
+        """A log has a new active segment.
+
+        The closed one is cut to size and, in the background, synced.
+        """
         self._on_segment_worker(handle, self._after_roll)
         log = self._table.by_handle(handle)
         if log is not None and self._on_segment_sealed is not None:
@@ -46,13 +56,19 @@ class LogEvents:
                     break
 
     def flush_wanted(self, handle: int, argument: int = 0, text: bytes = b"") -> None:
-        """Produces wait for a flush that flush.messages has made due, and no native thread could take it over."""
+        """Produces wait for a flush that flush.messages has made due.
+
+        No native thread could take it over.
+        """
         log = self._table.by_handle(handle)
         if log is not None:
             self._work.flush_later(log, lambda each: each.flush_due())
 
     def log_offline(self, handle: int, argument: int, text: bytes = b"") -> None:
-        """A log met a disk error; `argument` is the errno. Its whole directory goes offline."""
+        """A log met a disk error; its whole directory goes offline.
+
+        `argument` is the errno.
+        """
         log = self._table.by_handle(handle)
         path = self._table.path_of(log) if log is not None else None
         if path is not None:

@@ -55,7 +55,9 @@ INCONSISTENT_TOPIC_ID = 103
 
 
 class LogManager:
-    """Owns the parts that keep the broker's PartitionLogs, and makes, deletes, cuts and closes logs.
+    """Makes, deletes, cuts and closes the broker's PartitionLogs.
+
+    It owns the parts that keep them.
 
     `load`, `get_or_create`, `delete` and `shutdown` block on files: callers run them on worker threads.
     """
@@ -101,8 +103,9 @@ class LogManager:
     # ---- start ----
 
     def acquire(self) -> None:
-        """Makes and locks the log directories. LogDirError, one sentence, when another broker has one or none can be
-        used.
+        """Makes and locks the log directories.
+
+        LogDirError, one sentence, when another broker has one or none can be used.
 
         A directory that cannot be used is offline; only when all are is that the end, as in Kafka.
         """
@@ -189,7 +192,9 @@ class LogManager:
     def get_or_create(
         self, tp: TopicPartition, topic_id: uuid.UUID = ZERO_UUID, config: LogConfig | None = None
     ) -> PartitionLog:
-        """The partition's log, made on the directory with the fewest logs if there is none. Blocking.
+        """The partition's log; a missing one is made. Blocking.
+
+        The new log goes on the directory with the fewest logs.
 
         InconsistentTopicIdError when the log belongs to an earlier topic of that name; KafkaStorageError when no
         directory works; OSError (`is_shortage`) while descriptors or memory are short.
@@ -257,8 +262,10 @@ class LogManager:
         return backend
 
     def delete(self, tp: TopicPartition, *, delay_ms: int | None = None) -> bool:
-        """Takes the partition's log away, with a future log: its directory is renamed now and removed after
-        file.delete.delay.ms. False when there is none. Blocking."""
+        """Takes the partition's log away, with a future log; False without one.
+
+        The directory is renamed now and removed after file.delete.delay.ms. Blocking.
+        """
         # A cleaning must not write into the directory of a new partition of that name.
         with self.cleaner.manager.paused(tp):
             taken = None
@@ -274,7 +281,10 @@ class LogManager:
         return True
 
     def set_aside(self, tp: TopicPartition) -> bool:
-        """Takes the log of an earlier topic of the name away and keeps it; False when there is none. Blocking."""
+        """Takes the log of an earlier topic away and keeps it.
+
+        False when there is none. Blocking.
+        """
         with self.cleaner.manager.paused(tp):
             taken = None
             while taken is None and tp in self.table:
@@ -289,8 +299,11 @@ class LogManager:
     def _take_out(
         self, tp: TopicPartition, new_name: Callable[[TopicPartition], str] = deleted_name
     ) -> tuple[PartitionLog, Place] | None:
-        """Takes the log out of the table and renames its directory, to what the place says; None when there is none, or
-        a move has begun. A failure to rename takes the directory offline."""
+        """Takes the log out of the table and renames its directory.
+
+        The place says the new name. None when there is no log, or a move has begun. A failure to rename takes the
+        directory offline.
+        """
         with self.table.lock:
             if tp not in self.table or self.futures.get(tp) is not None:
                 return None
@@ -320,12 +333,18 @@ class LogManager:
                 log.update_config(config)
 
     def truncate_to(self, tp: TopicPartition, offset: int) -> bool:
-        """A follower drops what its leader does not have, from its future log as well, and the cleaner learns of it.
-        True when something was dropped. KafkaStorageError; blocking."""
+        """Drops a follower's records that its leader does not have.
+
+        Its future log drops them as well, and the cleaner learns of it. True when something was dropped.
+        KafkaStorageError; blocking.
+        """
         return self._truncate(tp, lambda log: log.truncate_to(min(offset, log.log_end_offset)))
 
     def truncate_fully_and_start_at(self, tp: TopicPartition, offset: int) -> None:
-        """Drops everything, of a future log too; the log goes on, empty, at `offset`. KafkaStorageError; blocking."""
+        """Drops all records; the log goes on, empty, at `offset`.
+
+        So does a future log. KafkaStorageError; blocking.
+        """
         self._truncate(tp, lambda log: log.truncate_fully_and_start_at(offset))
 
     def _truncate(self, tp: TopicPartition, cut: Callable[[PartitionLog], bool | None]) -> bool:
@@ -351,8 +370,11 @@ class LogManager:
     # ---- stop ----
 
     def shutdown(self, broker_epoch: int = -1) -> None:
-        """Closes all logs cleanly: no more appends, indexes cut, everything synced, snapshots, checkpoints, then the
-        marker; the last two unless `load` failed. Blocking."""
+        """Closes all logs cleanly. Blocking.
+
+        In order: no more appends, indexes cut, everything synced, snapshots, checkpoints, then the marker; the last two
+        unless `load` failed.
+        """
         with self.table.lock:
             if self.table.closed:
                 return

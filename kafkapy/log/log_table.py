@@ -1,4 +1,6 @@
-"""The table of the broker's partition logs: which log is in which log directory, and which directories have failed.
+"""The table of the broker's partition logs, by log directory.
+
+It also knows which directories have failed.
 
 table = LogTable(dirs)
 table.add(tp, log, place)               # under table.lock
@@ -36,7 +38,10 @@ MAX_PREFERRED = 10_000
 
 @dataclass(slots=True)
 class FutureLog:
-    """A partition's log in the making. Whoever copies to it, cuts it, or puts it in place holds `lock`."""
+    """A partition's log in the making.
+
+    The thread that copies to it, cuts it, or puts it in place holds `lock`.
+    """
 
     tp: TopicPartition
     log: PartitionLog
@@ -53,8 +58,10 @@ class FutureLog:
 
 
 class LogTable:
-    """Owns the log directories and the tables of logs and future logs in them, under one lock that is held for table
-    work, and through the few file calls that make or delete one log, so that no partition is made twice. Any thread.
+    """Owns the log directories and the tables of logs and future logs.
+
+    One lock guards them. It is held for table work, and through the few file calls that make or delete one log, so that
+    no partition is made twice. Any thread.
 
     `workers`: the native threads of each directory, where a data plane appends.
     """
@@ -129,13 +136,19 @@ class LogTable:
         return self._logs[tp], self._places[tp].log_dir.path
 
     def path_of(self, log: PartitionLog) -> Path | None:
-        """The directory of this very log; None when it is deleted, even if there is a new one of its name."""
+        """The directory of this very log; None when it is deleted.
+
+        A new log of its name does not count.
+        """
         with self.lock:
             place = self._places.get(TopicPartition(log.topic, log.partition))
             return place.log_dir.path if place is not None and log.id in self._by_id else None
 
     def with_files(self) -> list[tuple[TopicPartition, LogDir, PartitionLog]]:
-        """The logs and future logs that have files, with their directories. No directory has both of a partition."""
+        """The logs and future logs that have files, with their directories.
+
+        No directory has both of a partition.
+        """
         with self.lock:
             placed = [(tp, self._places[tp].log_dir, log) for tp, log in self._logs.items() if log.storage.directory]
             return placed + [(tp, each.place.log_dir, each.log) for tp, each in self.futures.items()]
@@ -165,7 +178,10 @@ class LogTable:
         self._counts[path] += change
 
     def replaced(self, tp: TopicPartition, place: Place) -> None:
-        """The partition's log is at `place` now, which counted it as a future log before. Under the lock."""
+        """The partition's log is at `place` now. Under the lock.
+
+        The place counted it as a future log before.
+        """
         self.count(self._places[tp].log_dir.path, -1)
         self._places[tp] = place
         self._use_workers(self._logs[tp], place)
@@ -176,7 +192,10 @@ class LogTable:
             log.use_workers(workers.segments, workers.flushes, workers.appends)
 
     def close(self) -> dict[Path, list[PartitionLog]]:
-        """Lets no further log be made; the logs and future logs of each directory, which are to be closed."""
+        """Lets no further log be made; each directory's logs and future logs.
+
+        The caller closes them.
+        """
         with self.lock:
             self.closed = True
             by_dir: dict[Path, list[PartitionLog]] = {log_dir.path: [] for log_dir in self.dirs}
@@ -187,8 +206,10 @@ class LogTable:
             return by_dir
 
     def clear(self) -> None:
-        """Lets go of the logs, which have been closed: descriptors and memory go with them, not with the last reference
-        to the broker that had them."""
+        """Lets go of the logs, which have been closed.
+
+        Descriptors and memory go with them, not with the last reference to the broker that had them.
+        """
         with self.lock:
             self._logs.clear()
             self._by_id.clear()
@@ -198,8 +219,10 @@ class LogTable:
     # ---- directories for new logs ----
 
     def check_dir(self, path: Path) -> None:
-        """LogDirNotFoundError for a path that is no log directory of this broker, KafkaStorageError when it is offline.
-        A path has to be written as Kafka shows it: absolute."""
+        """LogDirNotFoundError for an unknown path, KafkaStorageError for an offline directory.
+
+        A path has to be written as Kafka shows it: absolute.
+        """
         log_dir = next((each for each in self.dirs if each.path == path), None)
         if log_dir is None:
             raise error_for(LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
@@ -215,8 +238,11 @@ class LogTable:
                     del self._preferred[next(iter(self._preferred))]
 
     def dir_for(self, tp: TopicPartition) -> LogDir | None:
-        """The directory that a new log belongs into: the preferred one, or that with the fewest logs. None when it, or
-        each, is offline, or the logs are being closed. Under the lock."""
+        """The directory for a new log. Under the lock.
+
+        It is the preferred one, or that with the fewest logs. None when it, or each, is offline, or the logs are being
+        closed.
+        """
         preferred = self._preferred.get(tp)
         live = self.live_dirs if preferred is None else [preferred][: preferred.failure is None]
         if not live or self.closed:
@@ -226,8 +252,11 @@ class LogTable:
     # ---- failures ----
 
     def fail_dir(self, path: Path, error: OSError) -> None:
-        """Takes a directory offline with all its logs: they answer KAFKA_STORAGE_ERROR; other directories live on.
-        Nothing happens while only descriptors or memory are short. Any thread."""
+        """Takes a directory offline with all its logs. Any thread.
+
+        They answer KAFKA_STORAGE_ERROR; other directories live on. Nothing happens while only descriptors or memory are
+        short.
+        """
         if is_shortage(error):
             warn_of_shortage(error)
             return
@@ -245,7 +274,7 @@ class LogTable:
         self._take_offline(path, error, affected, logs)
 
     def fail_late(self, tp: TopicPartition) -> None:
-        """Takes the partition's log offline if it was moved into a directory that failed meanwhile."""
+        """Takes the partition's log offline if its new directory failed meanwhile."""
         with self.lock:
             log, place = self._logs.get(tp), self._places.get(tp)
         # Deletion may have been waiting for the end of the move.
@@ -261,7 +290,10 @@ class LogTable:
             self._on_log_dir_failure(path, partitions)
 
     def log_failed(self, tp: TopicPartition, error: OSError) -> None:
-        """A file of the partition's log could not be read or written: its directory goes offline. Any thread."""
+        """A file of the partition's log failed: its directory goes offline.
+
+        The file could not be read or written. Any thread.
+        """
         place = self._places.get(tp)
         if place is not None:
             self.fail_dir(place.log_dir.path, error)

@@ -1,4 +1,4 @@
-"""What is done to all logs from time to time: retention, flushes, checkpoints, expiry of producers.
+"""Periodic work on all logs: retention, flushes, checkpoints, expiry of producers.
 
 tasks = LogTasks(config, table, work, checkpoints, scheduler)
 tasks.start()
@@ -72,8 +72,10 @@ class LogTasks:
             task.cancel()
 
     def apply_retention(self) -> int:
-        """Deletes what retention allows, everywhere; how many segments. Compacted logs are the cleaner's while it
-        runs."""
+        """Deletes segments by retention in all logs; the number of segments.
+
+        Compacted logs are the cleaner's while it runs.
+        """
         now_ms = time.time_ns() // 1_000_000
         deleted = 0
         for log in self._table.logs().values():
@@ -87,8 +89,11 @@ class LogTasks:
         return deleted
 
     def flush_dirty_logs(self) -> None:
-        """Syncs logs whose flush.ms has passed. Where flush.messages is set, the appends have synced the messages
-        already; this moves the recovery point over them."""
+        """Syncs logs whose flush.ms has passed.
+
+        Where flush.messages is set, the appends have synced the messages already; this moves the recovery point over
+        them.
+        """
         now = time.monotonic()
         for tp, log in self._table.logs().items():
             config = log.config

@@ -1,4 +1,4 @@
-"""Work on the broker's logs that is done in the background: errors of the disk, shortages, and what is done later.
+"""Background work on the broker's logs: disk errors, shortages and delayed calls.
 
 work = LogWork(table, scheduler)
 work.guarded(log, function)             # now; a disk error takes the log's directory offline
@@ -27,23 +27,31 @@ RETRY_MS = 250
 
 
 class Scheduler(Protocol):
-    """The part of KafkaScheduler that is used here; a plain function runs on a worker thread."""
+    """The used part of KafkaScheduler; a plain function runs on a worker thread."""
 
     def schedule(self, name: str, fn: Callable[[], Any], delay_ms: int = 0, period_ms: int = -1) -> Any:
-        """Runs fn after delay_ms, then every period_ms after the end of a run (-1: once)."""
+        """Runs fn after delay_ms, then again every period_ms.
+
+        The period begins at the end of a run; -1: once.
+        """
 
 
 class LogWork:
-    """Runs functions on logs for the other parts of the LogManager. Owns nothing. Any thread; without a scheduler
-    nothing is done later."""
+    """Runs functions on logs for the other parts of the LogManager.
+
+    Owns nothing. Any thread; without a scheduler nothing is done later.
+    """
 
     def __init__(self, table: LogTable, scheduler: Scheduler | None) -> None:
         self._table = table
         self._scheduler = scheduler
 
     def guarded(self, log: PartitionLog, work: Callable[[PartitionLog], object]) -> None:
-        """Calls work(log) unless the log is deleted. A disk error takes its directory offline; what fails because
-        descriptors or memory are short is tried again later."""
+        """Calls work(log) unless the log is deleted.
+
+        A disk error takes its directory offline; a call that fails because descriptors or memory are short is tried
+        again later.
+        """
         if self._table.path_of(log) is None:
             return
         try:
@@ -65,7 +73,10 @@ class LogWork:
             self._scheduler.schedule("flush-log", lambda: self.guarded(log, flush))
 
     def later(self, function: Callable[[], None], delay_ms: int) -> None:
-        """Removes files after `delay_ms`; at once without a scheduler, or while the logs are being closed."""
+        """Removes files after `delay_ms`.
+
+        At once without a scheduler, or while the logs are being closed.
+        """
         if self._scheduler is None or self._table.closed:
             function()
         else:
@@ -74,8 +85,11 @@ class LogWork:
     def delete_later(
         self, place: Place, delay_ms: int, log: PartitionLog | None = None, *, successor: LogDir | None = None
     ) -> None:
-        """Removes a directory that has its deleted name already; `log` is closed before. It is kept when `successor`,
-        the directory that its log was moved to, has failed by then."""
+        """Removes a directory that has its deleted name already.
+
+        `log` is closed before. The directory is kept when `successor`, the directory that its log was moved to, has
+        failed by then.
+        """
 
         def remove() -> None:
             if successor is not None and successor.failure is not None:

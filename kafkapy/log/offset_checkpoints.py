@@ -19,8 +19,10 @@ __all__ = ["OffsetCheckpoints"]
 
 
 class OffsetCheckpoints:
-    """Writes the offsets of logs and future logs into the checkpoint files of their directories. Worker threads. A
-    directory whose file cannot be written goes offline."""
+    """Writes the offsets of logs and future logs into checkpoint files.
+
+    Worker threads. A directory whose file cannot be written goes offline.
+    """
 
     def __init__(self, table: LogTable) -> None:
         self._table = table

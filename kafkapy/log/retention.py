@@ -20,8 +20,10 @@ logger = logging.getLogger("kafka.log.UnifiedLog")
 
 
 def apply_retention(log: PartitionLog, now_ms: int) -> int:
-    """Deletes what the topic's retention.ms, retention.bytes and the log start allow; how many segments. Blocking; a
-    worker thread. OSError when files cannot be renamed.
+    """Deletes segments by retention and log start; the number of segments.
+
+    The keys are the topic's retention.ms and retention.bytes. Blocking; a worker thread. OSError when files cannot be
+    renamed.
 
     Topics with cleanup.policy=compact only lose what lies below the log start.
     """

@@ -1,4 +1,4 @@
-"""What a log does when descriptors or memory are short: it closes idle segment files and tries again.
+"""Shortages of descriptors or memory: the log closes idle files and retries.
 
 Such a failure (EMFILE, ENFILE, ENOMEM, EAGAIN, ENOBUFS) says nothing about the disk, so it never takes a log directory
 offline.
@@ -37,8 +37,10 @@ def is_shortage(error: OSError) -> bool:
 
 
 def insist(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What the function returns. While descriptors or memory are short it is called again, for less than a second in
-    all. Blocking; OSError."""
+    """The function's result, with retries while descriptors or memory are short.
+
+    It retries for less than a second in all. Blocking; OSError.
+    """
     for pause in PAUSES_S:
         try:
             return work(*args, **kwargs)

@@ -1,4 +1,6 @@
-"""Logs that the metadata store does not know: of no topic, of an earlier topic of the name, or beyond its partitions.
+"""Logs that the metadata store does not know.
+
+They are of no topic, of an earlier topic of the name, or beyond its partitions.
 
 The store was lost, or is older than the logs. Such a log would keep a topic of its name from ever being led here, so a
 start renames it to `orders-0.<32 hex digits>-stray` and goes on, as Apache Kafka does with KRaft. Nothing in it is
@@ -33,19 +35,28 @@ class KnownTopic(NamedTuple):
 
 
 def stray_name(tp: TopicPartition) -> str:
-    """A new name for a log that is set aside; cut so that a long topic name still fits (UnifiedLog.logStrayDirName)."""
+    """A new name for a log that is set aside (UnifiedLog.logStrayDirName).
+
+    It is cut so that a long topic name still fits.
+    """
     suffix = f".{uuid.uuid4().hex}{STRAY_SUFFIX}"
     return f"{str(tp)[: MAX_NAME - len(suffix)]}{suffix}"
 
 
 def parse_stray_name(name: str) -> TopicPartition | None:
-    """The partition of a log that was set aside; None when the name is no such log's, or was cut."""
+    """The partition of a log that was set aside, by its name.
+
+    None when the name is no such log's, or was cut.
+    """
     stem, _, _ = name.removesuffix(STRAY_SUFFIX).rpartition(".")
     return parse_directory_name(stem) if name.endswith(STRAY_SUFFIX) else None
 
 
 class StrayLogs:
-    """Knows the topics of the store and sets logs of others aside. Used by the recovery threads of a start."""
+    """Sets logs aside whose topics the store does not know.
+
+    Used by the recovery threads of a start.
+    """
 
     def __init__(self, topics: Mapping[str, KnownTopic]) -> None:
         """`topics`: those of the store that the log directories have logs of, at least."""

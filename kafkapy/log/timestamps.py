@@ -1,4 +1,6 @@
-"""ListOffsets by time: the first record at or after a timestamp, and the record with the highest one.
+"""ListOffsets by time: the first record since a timestamp, and the newest.
+
+The newest record is the one with the highest timestamp.
 
 The batch is found in the data plane by index and headers; its records, possibly compressed, are looked into here.
 Blocking: a worker thread, or the control
@@ -23,7 +25,7 @@ MAGIC_AT: Final = 16
 
 
 class TimestampOffset(NamedTuple):
-    """A record's place: its timestamp (ms), its offset, and the leader epoch its batch was written in."""
+    """A record's place: timestamp (ms), offset, and leader epoch of its batch."""
 
     timestamp: int
     offset: int
@@ -31,8 +33,10 @@ class TimestampOffset(NamedTuple):
 
 
 def offset_for_timestamp(log: PartitionLog, timestamp: int, *, end_offset: int = -1) -> TimestampOffset | None:
-    """The first record at or above the log start, below `end_offset` (-1: the log end), whose timestamp is
-    `timestamp` ms or later; else None."""
+    """The first record whose timestamp is `timestamp` ms or later, or None.
+
+    It is at or above the log start and below `end_offset` (-1: the log end).
+    """
     limit = log.log_end_offset if end_offset < 0 else end_offset
     start = offset = log.log_start_offset
     while (batch := log.find_timestamp(timestamp, limit, offset)) is not None:
@@ -64,8 +68,11 @@ def _next_offset(batch: bytes) -> int:
 
 
 def offset_of_max_timestamp(log: PartitionLog, *, end_offset: int = -1) -> TimestampOffset | None:
-    """The first record with the highest timestamp of the log (ListOffsets with -3, KIP-734); None when it is empty.
+    """The first record with the highest timestamp of the log.
 
-    A transaction marker is no record, however new; Kafka 4.4 may answer a marker's offset."""
+    None when the log is empty (ListOffsets with -3, KIP-734).
+
+    A transaction marker is no record, however new; Kafka 4.4 may answer a marker's offset.
+    """
     newest = log.newest_record_timestamp()
     return None if newest < 0 else offset_for_timestamp(log, newest, end_offset=end_offset)

@@ -1,4 +1,7 @@
-"""The data plane's threads that wait for a log directory's disk, so that nobody else has to."""
+"""The data plane's threads that wait for a log directory's disk.
+
+No other thread has to.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ THREADS = 4
 
 
 class DirWorkers:
-    """The native threads of one log directory. Owned by LogManager, which stops them; a thread starts when it is first
-    needed and sleeps while nothing waits.
+    """The native threads of one log directory.
+
+    Owned by LogManager, which stops them; a thread starts when it is first needed and sleeps while nothing waits.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Which requests come in at all: the table that the Processors check every request header against."""
+"""The table of served APIs; Processors check every request header against it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ ApiTableEntries = dict[int, tuple[int, int, int | None, bool]]
 
 
 class ServedApi(NamedTuple):
-    """The versions of an API that are served. `first_flexible` is the lowest version with flexible body and headers,
-    None where there is none: as the message classes have it, which need not be imported for it.
+    """The served versions of an API.
+
+    `first_flexible` is the lowest version with flexible body and headers, None if there is none. It repeats the message
+    class, which need not be imported for it.
     """
 
     low: int
@@ -36,7 +38,10 @@ DATA_PLANE_APIS: Final[Mapping[int, ServedApi]] = {
 
 
 def api_table(handlers: Mapping[int, ServedApi]) -> ApiTableEntries:
-    """The table for these handlers' versions, with Produce and Fetch added as the data plane serves them."""
+    """The table for these handlers' versions, and for Produce and Fetch.
+
+    The data plane serves the latter two itself.
+    """
     return {
         int(key): (served.low, served.high, served.first_flexible, key in DATA_PLANE_APIS)
         for key, served in {**handlers, **DATA_PLANE_APIS}.items()

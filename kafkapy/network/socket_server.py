@@ -73,8 +73,9 @@ def check_protocols(listeners: Sequence[Endpoint]) -> None:
 
 
 def usable_cores(most: int) -> int:
-    """How many cores this process may run on, at most `most`. A Processor never waits for Python or for a disk, so a
-    second one on the same core only adds switches between them.
+    """The number of cores that this process may use, at most `most`.
+
+    A Processor never waits for Python or for a disk, so a second one on the same core only adds switches between them.
     """
     return min(most, len(os.sched_getaffinity(0)))
 
@@ -88,7 +89,7 @@ class ListenerLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SocketServerConfig:
-    """What the SocketServer wants to know of the broker's configuration; the names are those of the keys."""
+    """The broker keys that the SocketServer uses, by the keys' names."""
 
     listeners: Sequence[Endpoint]
     inter_broker_listener_name: str | None = None
@@ -137,7 +138,7 @@ class SocketServerConfig:
 
 
 def _listener_value(config: BrokerConfig, listener: str, name: str, default: int) -> Any:
-    """Only the listener's own value: the broker-wide one is a limit of its own."""
+    """The listener's value alone: the broker-wide key is a separate limit."""
     key = f"listener.name.{listener.lower()}.{name}"
     is_set = key in config
     return config[key] if is_set else default
@@ -155,8 +156,9 @@ def _rate(value: float) -> float:
 
 
 class SocketServer:
-    """Owns the listen sockets, the Acceptors, the Processors, the worker pool and their threads. Made and used by
-    KafkaServer on the control loop's thread; the threads it starts never take the GIL once they run.
+    """The listen sockets, the Acceptors, the Processors, the worker pool and their threads.
+
+    Made and used by KafkaServer on the control loop's thread; its threads never take the GIL once they run.
 
     `request_channel` is where requests for Python come out; `events` (the broker's event queue) tells of closed
     connections and carries log lines.
@@ -245,7 +247,10 @@ class SocketServer:
             )
 
     def stop_accepting(self) -> None:
-        """Stop the Acceptors and close the listen sockets: new clients are refused, open connections go on."""
+        """Stop the Acceptors and close the listen sockets.
+
+        New clients are refused, open connections go on.
+        """
         for acceptor in self._acceptors:
             acceptor.stop()
         for thread in self._acceptor_threads:
@@ -255,8 +260,10 @@ class SocketServer:
         self._close_sockets()
 
     def begin_shutdown(self, timeout_s: float) -> None:
-        """Stop accepting, read no more requests, answer what is in flight within `timeout_s`; returns at once. Requests
-        that Python has can still be answered, so the control loop goes on until `shutdown`."""
+        """Stop accepting, read no more requests, answer requests in flight within `timeout_s`.
+
+        Returns at once. Requests that Python has can still be answered, so the control loop goes on until `shutdown`.
+        """
         self.stop_accepting()
         for processor in self._processors:
             processor.begin_stop(int(timeout_s * 1000))
@@ -267,9 +274,11 @@ class SocketServer:
         return not any(thread.is_alive() for thread in self._processor_threads)
 
     def shutdown(self, timeout_s: float = 10.0) -> None:
-        """`begin_shutdown` and wait for the network threads. Blocks at most a little longer than `timeout_s`: where
-        Python still owes answers, call `begin_shutdown` first and come back when `stopped`, or call this from a worker
-        thread."""
+        """`begin_shutdown` and wait for the network threads.
+
+        Blocks at most a little longer than `timeout_s`. If Python still owes answers, call `begin_shutdown` first and
+        come back when `stopped`, or call this from a worker thread.
+        """
         deadline = time.monotonic() + timeout_s
         self.begin_shutdown(timeout_s)
         for thread in self._processor_threads:
@@ -285,7 +294,10 @@ class SocketServer:
     # --- what is bound ----------------------------------------------------------------------------------------------
 
     def bound_port(self, listener_name: str) -> int:
-        """The port of a listener, also where 0 was configured. KeyError for an unknown listener or before `startup`."""
+        """The port of a listener, also if 0 was configured.
+
+        KeyError for an unknown listener or before `startup`.
+        """
         if listener_name not in self._names or not self._sockets:
             raise KeyError(listener_name)
         port: int = self._sockets[self._names.index(listener_name)].getsockname()[1]
@@ -334,7 +346,10 @@ class SocketServer:
     # --- connections and limits -------------------------------------------------------------------------------------
 
     def update_limits(self, config: SocketServerConfig) -> None:
-        """Put the connection limits of a new configuration into force (the other values need a restart)."""
+        """Put the connection limits of a new configuration into force.
+
+        The other values need a restart.
+        """
         most = min(config.max_connections, self._most_connections)
         if most != self._said_connections:
             self._said_connections = most

@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 
 PREFIX = "Error: "
-"""What click writes before the sentence of an error."""
+"""The text that click writes before the sentence of an error."""
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class _ResourceName(click.ParamType[str]):
     name = "name"
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
-        """What name is expected after the type."""
+        """The error for a missing name: it says which name follows the type."""
         kind = ctx.params.get("kind") if ctx else None
         return MISSING_NAMES.get(str(kind), "A name is expected after the type.")
 
@@ -216,5 +216,5 @@ def _topic_known(admin: KafkaAdminClient, kind: str, name: str) -> Iterator[None
 
 
 def _only(found: Mapping[str, Mapping[str, Any]]) -> Any:
-    """What a result for one resource holds."""
+    """The value of a result for one resource."""
     return next(iter(next(iter(found.values())).values()))

@@ -17,7 +17,7 @@ __all__ = ["PrintableFormatter", "echo", "fitted", "json_without_controls", "pri
 CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 SPACES = {"\t": "\\t", "\n": "\\n"}
 RAW_IN_JSON = re.compile("[\x7f-\x9f\ud800-\udfff]")
-"""What JSON allows in a string and a terminal obeys, or UTF-8 cannot hold."""
+"""Characters that JSON allows in a string and a terminal obeys, or that UTF-8 cannot hold."""
 SUSPECT_BYTES = re.compile(rb"[^\t\n\x20-\x7e]")
 
 
@@ -50,8 +50,10 @@ def json_without_controls(text: str) -> str:
 
 
 def fitted(text: str, stream: Any) -> str:
-    """A sentence for a person with line breaks between its words, where `stream` is a terminal, which by itself breaks
-    lines inside of words."""
+    """A sentence with line breaks between its words, if `stream` is a terminal.
+
+    A terminal itself breaks lines inside of words.
+    """
     if not stream.isatty():
         return text
     import os

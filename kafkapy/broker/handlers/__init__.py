@@ -1,7 +1,7 @@
-"""What the broker serves, and one module per API key that serves it; Produce and Fetch are the data plane's.
+"""The served APIs, and one handler module per API key.
 
-`SERVED` says in which versions; the module has the API's name, and is imported when the first such request comes. It
-declares:
+The data plane itself serves Produce and Fetch. `SERVED` has the versions of each API; the module has the API's name,
+and is imported when the first such request comes. It declares:
 
     '''DescribeCluster, API key 60: versions 0 to 2.
 

@@ -26,7 +26,7 @@ Result = AlterConfigsResponse.ResourceResponse
 
 
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """One result for each resource; a resource that fails does not hold up the others."""
+    """One result for each resource; a failing resource does not stop the others."""
 
     async def alter(resource: AlterConfigsRequest.Resource) -> None:
         keys = {each.name: each.value for each in resource.configs}

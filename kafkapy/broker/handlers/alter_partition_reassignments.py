@@ -36,7 +36,10 @@ Asked = AlterPartitionReassignmentsRequest.Topic.Partition
 async def handle(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """One result for each partition, in the order asked. CLUSTER_AUTHORIZATION_FAILED without ALTER on the cluster."""
+    """One result for each partition, in the order asked.
+
+    CLUSTER_AUTHORIZATION_FAILED without ALTER on the cluster.
+    """
     context.authorize_cluster(AclOperation.ALTER)
     snapshot = context.broker.metadata_cache.snapshot
     any_number = request.allow_replication_factor_change

@@ -29,7 +29,10 @@ Result = AlterReplicaLogDirsResponse.Result
 
 
 async def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
-    """One result for each partition. The directory named last counts when a partition is there twice."""
+    """One result for each partition.
+
+    The directory named last counts when a partition is there twice.
+    """
     wanted = {partition: path async for partition, path in in_slices(_asked(request))}
     context.leave(wanted)
     if not context.authorize(AclOperation.ALTER, ResourceType.CLUSTER):

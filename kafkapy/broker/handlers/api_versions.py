@@ -37,7 +37,10 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """The served versions; `context.api_version` is -1 for a request in a version this broker does not know."""
+    """The served versions.
+
+    `context.api_version` is -1 for a request in a version this broker does not know.
+    """
     if context.api_version < 0:
         error = ErrorCode.UNSUPPORTED_VERSION
     elif context.api_version >= 3 and not _valid(request):

@@ -29,7 +29,10 @@ Group = ConsumerGroupDescribeResponse.Group
 
 
 async def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    """One description for each group: the ones that may not be described first, as Kafka orders them."""
+    """One description for each group.
+
+    Groups that the client may not describe stand first, as in Kafka.
+    """
     coordinator = context.broker.coordinators.group
     if not coordinator.serves_consumer_protocol:
         return error_response(request, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_VERSION.message)

@@ -27,8 +27,9 @@ Topic = DeleteRecordsResponse.Topic
 
 
 async def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """One result for each partition, in the order asked. The offset named last counts when a partition is there
-    twice.
+    """One result for each partition, in the order asked.
+
+    The offset named last counts when a partition is there twice.
     """
     allowed = await context.authorized_names_in_slices(
         AclOperation.DELETE, ResourceType.TOPIC, (topic.name for topic in request.topics)

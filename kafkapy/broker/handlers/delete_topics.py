@@ -34,7 +34,9 @@ Result = DeleteTopicsResponse.TopicResponse
 
 
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """One result for each topic. INVALID_REQUEST for a topic with both name and id, or neither.
+    """One result for each topic.
+
+    INVALID_REQUEST for a topic with both name and id, or neither.
 
     A topic that is named twice, or once by name and once by id, is not deleted.
     """
@@ -105,7 +107,7 @@ def error_response(request: DeleteTopicsRequest, error: ErrorCode, message: str)
 
 
 def _asked(request: DeleteTopicsRequest) -> Iterator[tuple[str | None, UUID]]:
-    """(name, id) of each topic; version 6 has a list of its own for them."""
+    """(name, id) of each topic; version 6 has a separate list of them."""
     for topic in request.topics:
         yield topic.name, topic.topic_id
     if not request.topics:

@@ -33,7 +33,10 @@ FIRST_WITH_NODES: Final = 2
 
 
 async def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """The quorum as partition 0 of __cluster_metadata, which has to be asked for alone, as in Kafka."""
+    """The quorum, as partition 0 of __cluster_metadata.
+
+    A request has to ask for it alone, as in Kafka.
+    """
     context.authorize_cluster(AclOperation.DESCRIBE)
     if len(request.topics) == 1 and _is_quorum(request.topics[0]):
         return await _quorum(context)

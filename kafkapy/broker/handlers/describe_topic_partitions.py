@@ -31,7 +31,10 @@ Topic = DescribeTopicPartitionsResponse.Topic
 
 
 async def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """One page. INVALID_REQUEST for a cursor that names a topic outside of the list or a negative partition."""
+    """One page of topics.
+
+    INVALID_REQUEST for a cursor that names a topic outside of the list or a negative partition.
+    """
     snapshot = context.broker.metadata_cache.snapshot
     cursor = request.cursor
     everything = not request.topics

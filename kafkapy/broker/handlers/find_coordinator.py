@@ -50,7 +50,7 @@ async def handle(context: RequestContext, request: FindCoordinatorRequest) -> Fi
 
 
 def error_response(request: FindCoordinatorRequest, error: ErrorCode, message: str) -> FindCoordinatorResponse:
-    """The error in the place where clients of either kind of version look for it."""
+    """The error, in the place where the request's version has it."""
     if request.coordinator_keys:
         return FindCoordinatorResponse(coordinators=[_entry(key, error, NO_NODE) for key in request.coordinator_keys])
     return FindCoordinatorResponse(error_code=error, error_message=message, node_id=-1, host="", port=-1)
@@ -82,7 +82,7 @@ async def _coordinator(context: RequestContext, key_type: int, key: str) -> tupl
 
 
 async def _leader(context: RequestContext, topic: str, key: str) -> tuple[ErrorCode, Node]:
-    """Who leads the key's partition of an internal topic."""
+    """The leader of the key's partition of an internal topic."""
     broker = context.broker
     partition = partition_of(key, broker.coordinators.partition_count(topic))
     if not broker.metadata_cache.contains(topic):

@@ -25,7 +25,7 @@ RESPONSE = HeartbeatResponse
 
 
 def handle(context: RequestContext, request: HeartbeatRequest) -> Later[HeartbeatResponse]:
-    """What the member has to do, if anything."""
+    """The error code that tells the member what to do, or none."""
     if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
         raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     answer = context.broker.coordinators.group.heartbeat(request)

@@ -28,7 +28,7 @@ Result = IncrementalAlterConfigsResponse.ResourceResponse
 
 
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    """One result for each resource; a resource that fails does not hold up the others."""
+    """One result for each resource; a failing resource does not stop the others."""
 
     async def alter(resource: IncrementalAlterConfigsRequest.Resource) -> None:
         changes = [_alteration(each) for each in resource.configs]

@@ -28,7 +28,10 @@ FIRST_BATCHED = 3
 
 
 def handle(context: RequestContext, request: LeaveGroupRequest) -> Later[LeaveGroupResponse]:
-    """The outcome for each member; below version 3 there is one, and its outcome is the response's."""
+    """The outcome for each member.
+
+    Below version 3 there is one member, and its outcome is the response's.
+    """
     if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
         raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if context.api_version >= FIRST_BATCHED:

@@ -25,7 +25,10 @@ RESPONSE = ListGroupsResponse
 
 
 async def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    """All groups for who may describe the cluster, else those that the principal may describe."""
+    """All groups that the principal may describe.
+
+    DESCRIBE on the cluster covers every group.
+    """
     groups = await context.broker.coordinators.group.list_groups(request.states_filter, request.types_filter)
     if not context.authorize(AclOperation.DESCRIBE, ResourceType.CLUSTER, log_if_denied=False):
         visible = await context.authorized_names_in_slices(

@@ -50,7 +50,10 @@ Answer = ListOffsetsResponse.Topic.Partition
 
 
 async def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """One answer for each partition, in the order asked; one that is asked about twice is INVALID_REQUEST, once."""
+    """One answer for each partition, in the order asked.
+
+    A partition that is asked about twice is INVALID_REQUEST, once.
+    """
     allowed = await context.authorized_names_in_slices(
         AclOperation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in request.topics)
     )

@@ -30,7 +30,10 @@ RESPONSE = ListTransactionsResponse
 
 
 async def handle(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """The ids that match all filters; names of states that Kafka does not have are given back."""
+    """The ids that match all filters.
+
+    Names of states that Kafka does not have are given back.
+    """
     states = {name: TransactionState.of_label(name) for name in request.state_filters}
     wanted = {state for state in states.values() if state is not None} if states else None
     try:

@@ -51,7 +51,10 @@ Topic = MetadataResponse.Topic
 
 
 async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """Brokers and the topics asked for. INVALID_REQUEST for a null name or an id below version 12."""
+    """Brokers and the topics asked for.
+
+    INVALID_REQUEST for a null name or an id below version 12.
+    """
     broker = context.broker
     everything = request.topics is None or (not request.topics and context.api_version == 0)
     asked = [] if everything else request.topics or []

@@ -46,7 +46,10 @@ Topic = OffsetCommitResponse.Topic
 def handle(
     context: RequestContext, request: OffsetCommitRequest
 ) -> Later[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
-    """One outcome for each partition, in the order asked. A large one is served in slices, any other without a task."""
+    """One outcome for each partition, in the order asked.
+
+    A large request is served in slices, any other without a task.
+    """
     if sum(map(_size, request.topics[:FEW])) > FEW or len(request.topics) > FEW:
         return _handle_large(context, request)
     return _handle(context, request)
@@ -124,7 +127,10 @@ def _look(
     unknown: ErrorCode,
     offsets: dict[TopicPartition, NewOffset],
 ) -> ErrorCode | TopicPartition:
-    """What is wrong with one partition; the partition, with its offset in `offsets`, when nothing is."""
+    """The error of one partition, or the partition if it has none.
+
+    The partition's offset is in `offsets` then.
+    """
     if not name:
         return unknown
     if name not in allowed:

@@ -42,7 +42,10 @@ Group = OffsetFetchResponse.Group
 
 
 class AskedTopic(NamedTuple):
-    """One topic of a request of any version. The name is empty for an id that no topic has."""
+    """One topic of a request of any version.
+
+    The name is empty for an id that no topic has.
+    """
 
     name: str
     partitions: list[int]

@@ -130,7 +130,7 @@ async def _commit(
 
 
 def _shown(error: ErrorCode, version: int) -> ErrorCode:
-    """What the client knows the error by."""
+    """The error code as clients of that version know it."""
     if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     if error is ErrorCode.PRODUCER_FENCED:

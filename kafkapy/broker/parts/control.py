@@ -1,4 +1,4 @@
-"""What decides in a broker: replicas, authorization, the controller, the coordinators."""
+"""The deciding parts of a broker: replicas, authorization, controller, coordinators."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Authorization(Part):
 
 
 class Control(Part):
-    """Makes the controller, the coordinators and what handlers are given of them (BrokerContext), and KafkaApis."""
+    """Makes the controller, the coordinators, KafkaApis and the handlers' BrokerContext."""
 
     name = "apis"
 
@@ -126,7 +126,10 @@ class Followers(Part):
     name = "coordinators"
 
     async def start(self, broker: Broker) -> None:
-        """Begin before the controller tells this broker to lead, so that no partition is missed."""
+        """Begin before the controller tells this broker to lead.
+
+        So no partition is missed.
+        """
         coordinators = broker.context.coordinators
         await coordinators.start()
         broker.dynamic.group_keys_read = broker.effects.check_group

@@ -1,4 +1,7 @@
-"""A broker's data plane, and the threads between it and the control loop: listeners, requests, events."""
+"""A broker's data plane, its listeners, requests and events.
+
+The network's threads and the control loop meet here.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ STOP_ANSWERING_S: Final = 5.0
 
 
 class Plane(Part):
-    """Makes the data plane with its table of partitions and its fetch sessions. The network's threads run it."""
+    """Makes the data plane with its table of partitions and fetch sessions.
+
+    The network's threads run it.
+    """
 
     name = "data plane"
 
@@ -62,8 +68,10 @@ class Plane(Part):
 
 
 class Network(Part):
-    """Owns the listeners and the network threads. Bound before the registration, because that names the ports; clients
-    wait in the backlog until requests are served."""
+    """Owns the listeners and the network threads.
+
+    Bound before the registration, because that names the ports; clients wait in the backlog until requests are served.
+    """
 
     name = "network"
 
@@ -188,7 +196,10 @@ class RequestChannel(Part):
 
 
 class Endpoints(Part):
-    """Tells the data plane where brokers are, for the node endpoints in Produce and Fetch responses (KIP-951)."""
+    """Tells the data plane the brokers' addresses.
+
+    It puts them into the node endpoints of Produce and Fetch responses (KIP-951).
+    """
 
     name = "data-plane endpoints"
 

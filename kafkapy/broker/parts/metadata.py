@@ -1,4 +1,4 @@
-"""A broker's metadata store, and what it takes from there: its identity and its configuration."""
+"""A broker's metadata store, and its identity and configuration from there."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ def _make_store(broker: Broker) -> MetadataStore:
 
 
 class Configuration(Part):
-    """Agrees on cluster id and broker id, and lays the dynamic configuration over that of the file."""
+    """Agrees on cluster id and broker id.
+
+    It lays the dynamic configuration over that of the file.
+    """
 
     name = "configuration"
 

@@ -1,4 +1,4 @@
-"""Who sees a broker's numbers: the Prometheus listener and the reporters of plugins."""
+"""The readers of a broker's numbers: the Prometheus listener and plugins' reporters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 
 
 class Metrics(Part):
-    """Owns the metrics listener and the reporters; nothing of it is imported where neither is configured."""
+    """Owns the metrics listener and the reporters.
+
+    Nothing of it is imported where neither is configured.
+    """
 
     name = "metrics listener"
 
@@ -40,7 +43,10 @@ class Metrics(Part):
             broker.metrics_listener.start()
 
     async def stop(self, broker: Broker) -> None:
-        """Answer no scrape any more; then close the reporters, of which none keeps another one from it."""
+        """Stop answering scrapes; then close the reporters.
+
+        A reporter that fails does not keep another one from being closed.
+        """
         try:
             if broker.metrics_listener is not None:
                 broker.metrics_listener.stop()

@@ -1,4 +1,4 @@
-"""A part of a broker (`Part`), and what the parts have of each other (`Broker`)."""
+"""A part of a broker (`Part`), and the parts' common state (`Broker`)."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ __all__ = ["Broker", "Part"]
 
 
 class Broker:
-    """Holds what the parts of one broker make. A part sets its attributes when it starts; parts behind it in the list
-    use them. On the control loop, but for `log_config`, `log_config_of` and `stop_failed`, which any thread may call.
+    """Holds the objects that the parts of one broker make.
+
+    A part sets its attributes when it starts; parts behind it in the list use them. On the control loop; any thread may
+    call `log_config`, `log_config_of` and `stop_failed`.
 
     `stop_failed` asks the server to stop because the broker cannot go on.
     """
@@ -115,7 +117,9 @@ class Broker:
 
 
 class Part:
-    """One part of a broker. Its start and its stop run on the control loop, once each.
+    """One part of a broker.
+
+    Its start and its stop run on the control loop, once each.
 
     `stop` is called for every part whose start has begun, so it copes with a start that failed half way.
     """

@@ -1,4 +1,4 @@
-"""What a broker takes of its process and machine: memory, descriptors, background threads; how late its loop is."""
+"""The broker's resources: memory, descriptors, background threads and its loop's lag."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class _MemoryWatch:
 
 
 class Resources(Part):
-    """Claims the memory reserve and the descriptors, which the process keeps; makes the data plane's event queue."""
+    """Claims the memory reserve and the descriptors; makes the event queue.
+
+    The process keeps the reserve and the descriptors. The queue is the data plane's.
+    """
 
     name = "resources"
 
@@ -88,8 +91,10 @@ class ControlLoopLag(Part):
 
 
 class Imports(Part):
-    """Imports the handlers and coordinators that no request has asked for yet: the first one shall not wait for it,
-    and files that an upgrade puts in the place of ours must not become part of this process.
+    """Imports the remaining handlers and coordinators in the background.
+
+    The first request shall not wait for them, and files that an upgrade puts in the place of ours must not become part
+    of this process.
     """
 
     name = "imports"

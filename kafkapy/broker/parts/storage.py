@@ -41,7 +41,10 @@ class LogDirectories(Part):
 
 
 class Logs(Part):
-    """Loads the logs, after a crash with a recovery, and closes them: after that the directories are marked clean."""
+    """Loads the logs, after a crash with a recovery, and closes them.
+
+    After that the directories are marked clean.
+    """
 
     name = "logs"
 

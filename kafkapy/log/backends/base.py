@@ -1,4 +1,4 @@
-"""The contract of a storage backend: Python decides names and directories and hands out file descriptors.
+"""The contract of a storage backend: names, directories and file descriptors.
 
 The data plane reads and writes those descriptors itself (pwrite, pread, sendfile), so a backend is never on the path
 of a record. A backend is small:
@@ -31,21 +31,25 @@ class SegmentFile(NamedTuple):
 
 @runtime_checkable
 class LogStorage(Protocol):
-    """One partition's files. Owned by its PartitionLog; called on worker threads and the control loop, never under
-    the log's mutex.
+    """One partition's files. Owned by its PartitionLog.
+
+    Called on worker threads and the control loop, never under the log's mutex.
 
     Every method may raise OSError, which takes the log directory offline.
     """
 
     @property
     def directory(self) -> str:
-        """The absolute path that segment files are named in, or "" when the backend has no paths: then descriptors
-        are all there is, and indexes
-        and producer snapshots stay in memory."""
+        """The absolute path of the segment files' directory, or "".
+
+        A backend without paths gives "": then descriptors are all there is, and indexes and producer snapshots stay in
+        memory.
+        """
 
     def prepare_segment(self) -> tuple[int, str]:
-        """A new empty data file that waits to become the active segment: an open descriptor (the caller owns it) and
-        its path.
+        """A new empty data file that waits to become the active segment.
+
+        Returns an open descriptor, which the caller owns, and the file's path.
 
         With a directory, the data plane renames that path to `<directory>/<20 digits>.log` when it rolls. Without,
         the path is "".
@@ -55,21 +59,29 @@ class LogStorage(Protocol):
         """
 
     def segments(self, names: Sequence[str] | None = None) -> list[SegmentFile]:
-        """What exists, by base offset; the leftovers of a crash (.deleted, .cleaned, .swap) have been dealt with.
+        """The existing segments, by base offset.
+
+        Leftovers of a crash (.deleted, .cleaned, .swap) have been dealt with.
 
         `names` is what `names()` has just said, where the caller knows it: a start with many partitions lists each
-        directory once."""
+        directory once.
+        """
 
     def delete_segments(self, base_offsets: Sequence[int], *, delay_ms: int) -> None:
-        """Removes the files of those segments, at once for readers of the directory, for good after the delay."""
+        """Removes the files of those segments.
+
+        Readers of the directory lose them at once; the files go for good after the delay.
+        """
 
     def read_file(self, name: str) -> bytes | None:
         """A small file of the partition (leader-epoch-checkpoint, partition.metadata, a snapshot); None when it is
         not there."""
 
     def write_file(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        """Replaces a small file at once: whoever reads it, also after a crash, sees all of the old or all of the new
-        content."""
+        """Replaces a small file in one step.
+
+        A reader, also after a crash, sees all of the old content or all of the new.
+        """
 
     def sync(self) -> None:
         """Puts on disk what `write_file` and `write_leader_epochs` left unsynced, and the directory's own name.
@@ -77,8 +89,11 @@ class LogStorage(Protocol):
         Called by a flush before the recovery point moves."""
 
     def retire(self) -> None:
-        """The partition is deleted, its directory about to be renamed. Once this returns no method changes a file: a
-        new partition may get the name, while work on this one is still on its way."""
+        """The partition is deleted, its directory about to be renamed.
+
+        Once this returns no method changes a file: a new partition may get the name, while work on this one is still on
+        its way.
+        """
 
     def write_leader_epochs(self, epochs: Iterable[tuple[int, int]]) -> None:
         """Replaces the leader-epoch-checkpoint by these (epoch, start offset) pairs."""
@@ -92,7 +107,10 @@ class LogStorage(Protocol):
 
 @runtime_checkable
 class StorageBackend(Protocol):
-    """Where the partitions of a broker live. One per broker and backend, called by LogManager on worker threads."""
+    """The home of a broker's partitions: one object per broker and backend.
+
+    Called by LogManager on worker threads.
+    """
 
     persistent: bool
     """Whether logs are still there after a restart. If not, the log manager neither recovers nor checkpoints them."""
@@ -110,4 +128,4 @@ class StorageBackend(Protocol):
         """Renames a partition directory (deletion: `<topic>-<partition>.<uuid>-delete`)."""
 
     def delete_log(self, log_dir: Path, name: str) -> None:
-        """Removes a partition directory with everything in it; nothing happens when it is not there."""
+        """Removes a partition directory and its content; does nothing without it."""

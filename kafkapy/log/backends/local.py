@@ -30,7 +30,9 @@ PREPARED_NAME = "next-segment.deleted"
 
 
 class LocalLogStorage:
-    """One partition directory. Owns no descriptor; `prepare_segment` hands its own on. See LogStorage for who calls it.
+    """One partition directory. See LogStorage for its callers.
+
+    Owns no descriptor: `prepare_segment` hands its own on.
 
     `later(function, delay_ms)` runs the final removal of files (the broker's scheduler); without it they go at once.
     """
@@ -76,7 +78,10 @@ class LocalLogStorage:
         return sorted(found, key=lambda segment: segment.base_offset)
 
     def delete_segments(self, base_offsets: Sequence[int], *, delay_ms: int) -> None:
-        """Kafka's way: renamed with .deleted now, so that a crash finishes the job, and removed after the delay."""
+        """Renames the files with .deleted now and removes them after the delay.
+
+        That is Kafka's way: after a crash the next start finishes the job.
+        """
         with self._changes:
             renamed = [] if self._retired else self._mark_deleted(base_offsets)
 

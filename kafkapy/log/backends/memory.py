@@ -1,5 +1,7 @@
-"""The `memory` backend: segments in memfd files. The same data plane, sendfile included; nothing survives a restart,
-by design."""
+"""The `memory` backend: segments in memfd files; no record survives a restart.
+
+The data plane is the same, sendfile included.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ __all__ = ["MemoryBackend", "MemoryLogStorage", "register_storage_backends"]
 
 
 class MemoryLogStorage:
-    """One partition in memory. The kernel frees a segment when its last descriptor is closed, so it lives as long as
-    the log or a
-    reply that is still being sent. See LogStorage for who calls it."""
+    """One partition in memory. See LogStorage for its callers.
+
+    The kernel frees a segment when its last descriptor is closed, so it lives as long as the log or a reply that is
+    still being sent.
+    """
 
     directory = ""
 

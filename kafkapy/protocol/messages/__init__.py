@@ -1,4 +1,4 @@
-"""Declarations of messages: one module per API with its request and response, and one per family of internal records.
+"""Declarations of messages: one module per API or family of internal records.
 
 Import the module you need; the registry imports the modules of APIs on first use, so that a start does not pay for
 all of them.

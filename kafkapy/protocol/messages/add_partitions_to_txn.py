@@ -11,7 +11,10 @@ class AddPartitionsToTxnTopic(Struct):
 
 
 class AddPartitionsToTxnRequest(Request, key=24, versions="0-5", flexible="3+"):
-    """Adds partitions to a transaction; since version 4 for several, or only asks whether they belong."""
+    """Adds partitions to a transaction.
+
+    Since version 4 to several transactions, or only asks whether the partitions belong to them.
+    """
 
     class Transaction(Struct):
         transactional_id: str = string()

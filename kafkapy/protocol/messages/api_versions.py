@@ -4,7 +4,7 @@ from kafkapy.protocol.schema import Request, Response, Struct, array, boolean, i
 
 
 class ApiVersionsRequest(Request, key=18, versions="0-5", flexible="3+"):
-    """Asks which APIs in which versions the broker serves; the first request of most clients.
+    """Asks for the served APIs and versions; most clients' first request.
 
     `cluster_id` and `node_id` name the broker that the client means to talk to (KIP-1242); None and -1: any.
     """

@@ -13,7 +13,7 @@ class ConsumerGroupDescribeRequest(Request, key=69, versions="0-1", flexible="0+
 
 
 class Assignment(Struct):
-    """What is assigned to a member."""
+    """A member's partitions."""
 
     class TopicPartitions(Struct):
         topic_id: UUID = uuid()

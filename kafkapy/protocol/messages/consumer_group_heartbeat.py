@@ -6,7 +6,10 @@ from kafkapy.protocol.schema import Request, Response, Struct, array, int16, int
 
 
 class ConsumerGroupHeartbeatRequest(Request, key=68, versions="0-1", flexible="0+"):
-    """A member of a consumer group joins, lives, changes or leaves (epochs 0, above, -1, -2; KIP-848)."""
+    """A member of a consumer group joins, lives, changes or leaves (KIP-848).
+
+    Its epoch is 0 to join, above 0 in the group, -1 to leave, -2 to leave as a static member that returns.
+    """
 
     class TopicPartitions(Struct):
         topic_id: UUID = uuid()

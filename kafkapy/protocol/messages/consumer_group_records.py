@@ -37,10 +37,10 @@ class ConsumerGroupMemberMetadataKey(Record, versions="5"):
 
 
 class ConsumerGroupMemberMetadataValue(Record, versions="0", flexible="0+"):
-    """A member of a consumer group: where it is, what it subscribes to and with which assignor."""
+    """A member of a consumer group: address, subscription and assignor."""
 
     class ClassicMemberMetadata(Struct):
-        """What a member that still speaks the classic protocol needs during an upgrade."""
+        """A classic-protocol member's protocols and session timeout, kept during an upgrade."""
 
         class SupportedProtocol(Struct):
             name: str = string()
@@ -70,7 +70,10 @@ class ConsumerGroupMetadataKey(Record, versions="3"):
 
 
 class ConsumerGroupMetadataValue(Record, versions="0", flexible="0+"):
-    """The epoch of a consumer group, and since 4.1 a hash over the topics it subscribes to (KIP-1101)."""
+    """The epoch of a consumer group; since 4.1 also a hash over its topics.
+
+    The hash covers the topics that the group subscribes to (KIP-1101).
+    """
 
     epoch: int = int32()
     metadata_hash: int = int64(default=0, tag=0)
@@ -135,7 +138,10 @@ class ConsumerGroupRegularExpressionKey(Record, versions="16"):
 
 
 class ConsumerGroupRegularExpressionValue(Record, versions="0", flexible="0+"):
-    """The topics that a regular expression matched, at which version of the metadata and at which time in ms."""
+    """The topics that a regular expression matched.
+
+    With the metadata version and the time in ms of the match.
+    """
 
     topics: list[str] = array(string)
     version: int = int64()

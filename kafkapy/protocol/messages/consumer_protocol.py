@@ -1,10 +1,13 @@
-"""What members of a classic group of type "consumer" tell each other; opaque to the group APIs."""
+"""Messages between members of a classic group of type "consumer".
+
+The group APIs carry them as opaque bytes.
+"""
 
 from kafkapy.protocol.schema import Record, Struct, array, bytes_, int32, string
 
 
 class ConsumerProtocolSubscription(Record, versions="0-3"):
-    """What a consumer tells the leader of a classic group: topics, user data, owned partitions."""
+    """A consumer's subscription, for the group leader: topics, user data, owned partitions."""
 
     class TopicPartitions(Struct):
         topic: str = string()
@@ -18,7 +21,7 @@ class ConsumerProtocolSubscription(Record, versions="0-3"):
 
 
 class ConsumerProtocolAssignment(Record, versions="0-3"):
-    """What the leader of a classic group assigns to a consumer."""
+    """The partitions that the leader of a classic group assigns to a consumer."""
 
     class TopicPartitions(Struct):
         topic: str = string()

@@ -1,4 +1,7 @@
-"""Keys and values of control records: transaction markers and, in the metadata log, leader changes."""
+"""Keys and values of control records: transaction markers and leader changes.
+
+Leader changes stand in the metadata log.
+"""
 
 from uuid import UUID
 
@@ -6,13 +9,16 @@ from kafkapy.protocol.schema import ZERO_UUID, Record, Struct, array, int16, int
 
 
 class ControlRecordType(Record, versions="0"):
-    """Key of a control record: 0 abort, 1 commit, 2 leader change, 3 and 4 snapshot header and footer."""
+    """Key of a control record.
+
+    Types: 0 abort, 1 commit, 2 leader change, 3 and 4 snapshot header and footer.
+    """
 
     type: int = int16()
 
 
 class EndTxnMarker(Record, versions="0"):
-    """Value of a commit or abort marker: the epoch of the transaction coordinator that wrote it."""
+    """Value of a commit or abort marker: the epoch of its transaction coordinator."""
 
     coordinator_epoch: int = int32()
 

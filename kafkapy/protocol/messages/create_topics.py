@@ -22,7 +22,7 @@ class CreateTopicsRequest(Request, key=19, versions="0-7", flexible="5+"):
 
     class Topic(Struct):
         class Assignment(Struct):
-            """The brokers that are to hold one partition; the first one is the preferred leader."""
+            """The brokers of one partition's replicas; the first is the preferred leader."""
 
             partition_index: int = int32()
             broker_ids: list[int] = array(int32)

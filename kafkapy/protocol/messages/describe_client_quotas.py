@@ -7,7 +7,10 @@ class DescribeClientQuotasRequest(Request, key=48, versions="0-1", flexible="1+"
     """Asks for the quotas of entities that match a filter (KIP-546)."""
 
     class Component(Struct):
-        """What one part of the entity must be: match_type 0 exactly match, 1 the default entity, 2 any named one."""
+        """A filter on one part of the entity.
+
+        match_type: 0 exactly match, 1 the default entity, 2 any named one.
+        """
 
         entity_type: str = string()
         match_type: int = int8()

@@ -17,7 +17,7 @@ class DescribeConfigsRequest(Request, key=32, versions="0-4", flexible="4+"):
 
 
 class DescribeConfigsResponse(Response, key=32, versions="0-4", flexible="4+"):
-    """Every key with its value, where the value comes from, and what else could have set it."""
+    """Every key with its value, the value's source and its other possible sources."""
 
     class Result(Struct):
         class Config(Struct):

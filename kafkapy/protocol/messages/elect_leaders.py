@@ -4,7 +4,7 @@ from kafkapy.protocol.schema import Request, Response, Struct, array, int8, int1
 
 
 class ElectLeadersRequest(Request, key=43, versions="0-2", flexible="2+"):
-    """Elects leaders: the preferred ones (type 0), or unclean ones (1); null for all partitions."""
+    """Elects preferred (type 0) or unclean (1) leaders; null for all partitions."""
 
     class TopicPartitions(Struct):
         topic: str = string()

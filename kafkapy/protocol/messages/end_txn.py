@@ -13,7 +13,10 @@ class EndTxnRequest(Request, key=26, versions="0-5", flexible="3+"):
 
 
 class EndTxnResponse(Response, key=26, versions="0-5", flexible="3+"):
-    """The outcome, and since version 5 the producer id and epoch to go on with (KIP-890)."""
+    """The outcome; since version 5 also the next producer id and epoch.
+
+    The producer goes on with that id and epoch (KIP-890).
+    """
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16(default=0)

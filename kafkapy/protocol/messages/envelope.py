@@ -4,7 +4,10 @@ from kafkapy.protocol.schema import Request, Response, bytes_, int16
 
 
 class EnvelopeRequest(Request, key=58, versions="0", flexible="0+"):
-    """A broker passes a client's request on to the controller, with the client's principal (KIP-590)."""
+    """A broker passes a client's request on to the controller.
+
+    It brings the client's principal (KIP-590).
+    """
 
     request_data: bytes = bytes_()
     request_principal: bytes | None = bytes_(nullable="0+")

@@ -21,7 +21,10 @@ from kafkapy.protocol.schema import (
 
 
 class FetchRequest(Request, key=1, versions=FETCH_VERSIONS, flexible=FETCH_FLEXIBLE_FROM):
-    """Reads record batches, for a consumer or a follower; with a session (KIP-227) it lists only what changed."""
+    """Reads record batches, for a consumer or a follower.
+
+    With a session (KIP-227) it lists only changed partitions.
+    """
 
     class ReplicaState(Struct):
         """Which follower asks; replica_id is -1 for a consumer."""
@@ -71,7 +74,7 @@ class FetchResponse(Response, key=1, versions=FETCH_VERSIONS, flexible=FETCH_FLE
     class TopicResponse(Struct):
         class Partition(Struct):
             class EpochEndOffset(Struct):
-                """The last epoch and offset at which a follower that diverged agrees with the leader (KIP-595)."""
+                """The last epoch and offset that a diverging follower shares with the leader (KIP-595)."""
 
                 epoch: int = int32(default=-1)
                 end_offset: int = int64(default=-1)

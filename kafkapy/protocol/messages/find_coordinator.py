@@ -4,7 +4,10 @@ from kafkapy.protocol.schema import Request, Response, Struct, array, int8, int1
 
 
 class FindCoordinatorRequest(Request, key=10, versions="0-6", flexible="3+"):
-    """Asks which broker coordinates a group (key_type 0), a transactional id (1) or a share partition (2)."""
+    """Asks which broker coordinates a group, transactional id or share partition.
+
+    key_type: 0 group, 1 transactional id, 2 share partition.
+    """
 
     key: str = string("0-3", default="")
     key_type: int = int8("1+", default=0)

@@ -4,7 +4,10 @@ from kafkapy.protocol.schema import Request, Response, boolean, int16, int32, in
 
 
 class InitProducerIdRequest(Request, key=22, versions="0-6", flexible="2+"):
-    """Asks for a producer id, or fences other producers with the same transactional id by a new epoch."""
+    """Asks for a producer id.
+
+    With a transactional id, a new epoch fences other producers of that id.
+    """
 
     transactional_id: str | None = string(nullable="0+")
     transaction_timeout_ms: int = int32()

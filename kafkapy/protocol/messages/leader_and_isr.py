@@ -36,7 +36,10 @@ class LeaderAndIsrPartitionState(Struct):
 
 
 class LeaderAndIsrRequest(Request, key=4, versions="0-7", flexible="4+"):
-    """The controller tells a broker which partitions it leads or follows, and with which in-sync replicas."""
+    """The controller tells a broker which partitions it leads or follows.
+
+    With the in-sync replicas of each.
+    """
 
     class TopicState(Struct):
         topic_name: str = string()
@@ -59,7 +62,10 @@ class LeaderAndIsrRequest(Request, key=4, versions="0-7", flexible="4+"):
 
 
 class LeaderAndIsrPartitionError(Struct):
-    """The outcome for one partition; the topic is named here up to version 4 and around it later."""
+    """The outcome for one partition.
+
+    Its topic is named here up to version 4 and around it later.
+    """
 
     topic_name: str = string("0-4", default="", ignorable=True)
     partition_index: int = int32()

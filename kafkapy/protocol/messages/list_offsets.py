@@ -4,7 +4,10 @@ from kafkapy.protocol.schema import Request, Response, Struct, array, int8, int1
 
 
 class ListOffsetsRequest(Request, key=2, versions="0-11", flexible="6+"):
-    """Asks for the offset of a timestamp in ms, or of -1 latest, -2 earliest, -3 the largest timestamp."""
+    """Asks for the offsets of timestamps in ms.
+
+    Special timestamps: -1 latest, -2 earliest, -3 the largest timestamp.
+    """
 
     class Topic(Struct):
         class Partition(Struct):

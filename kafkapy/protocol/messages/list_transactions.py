@@ -4,7 +4,10 @@ from kafkapy.protocol.schema import Request, Response, Struct, array, int16, int
 
 
 class ListTransactionsRequest(Request, key=66, versions="0-2", flexible="0+"):
-    """Asks for the transactional ids of a coordinator, by state, producer id, age in ms and pattern."""
+    """Asks for the transactional ids of a coordinator.
+
+    Filters: state, producer id, age in ms and pattern.
+    """
 
     state_filters: list[str] = array(string)
     producer_id_filters: list[int] = array(int64)

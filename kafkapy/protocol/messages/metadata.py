@@ -6,7 +6,10 @@ from kafkapy.protocol.schema import ZERO_UUID, Request, Response, Struct, array,
 
 
 class MetadataRequest(Request, key=3, versions="0-13", flexible="9+"):
-    """Asks for the brokers, and for topics by name, by id, or all of them (null; version 0: an empty list)."""
+    """Asks for the brokers, and for topics by name or by id.
+
+    Null asks for all topics; in version 0 an empty list does.
+    """
 
     class Topic(Struct):
         topic_id: UUID = uuid("10+", default=ZERO_UUID, ignorable=True)
@@ -19,7 +22,7 @@ class MetadataRequest(Request, key=3, versions="0-13", flexible="9+"):
 
 
 class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):
-    """The brokers of the cluster, and the leaders and replicas of the partitions that were asked about."""
+    """The cluster's brokers, and the leaders and replicas of the requested topics' partitions."""
 
     class Broker(Struct):
         node_id: int = int32()

@@ -18,7 +18,10 @@ from kafkapy.protocol.schema import (
 
 
 class OffsetFetchRequest(Request, key=9, versions="0-10", flexible="6+"):
-    """Asks for committed offsets, of some partitions or all (null); since version 8 of several groups."""
+    """Asks for committed offsets of some or all (null) partitions.
+
+    Since version 8 of several groups.
+    """
 
     class Topic(Struct):
         name: str = string()

@@ -20,7 +20,7 @@ class OffsetForLeaderEpochRequest(Request, key=23, versions="0-4", flexible="4+"
 
 
 class OffsetForLeaderEpochResponse(Response, key=23, versions="0-4", flexible="4+"):
-    """For every partition the largest epoch up to the one asked for, and its end offset."""
+    """Each partition's largest epoch up to the requested one, and its end offset."""
 
     class Topic(Struct):
         class Partition(Struct):

@@ -20,7 +20,10 @@ from kafkapy.protocol.schema import (
 
 
 class ProduceRequest(Request, key=0, versions=PRODUCE_VERSIONS, flexible=PRODUCE_FLEXIBLE_FROM):
-    """Appends record batches. acks: 0 no answer, 1 when the leader has them, -1 when all in-sync replicas have."""
+    """Appends record batches.
+
+    acks: 0 no answer, 1 when the leader has them, -1 when all in-sync replicas have them.
+    """
 
     class Topic(Struct):
         class Partition(Struct):

@@ -67,7 +67,10 @@ class RemotePartitionDeleteMetadataRecord(Record, versions="0", flexible="0+"):
 
 
 class RemoteLogSegmentMetadataSnapshotRecord(Record, versions="0", flexible="0+"):
-    """A remote segment in a snapshot of one partition, so without its topic and partition."""
+    """A remote segment in the snapshot of one partition.
+
+    So it has no topic and no partition.
+    """
 
     class SegmentLeaderEpoch(Struct):
         leader_epoch: int = int32()

@@ -6,7 +6,10 @@ from kafkapy.protocol.schema import Request, Response, Struct, array, int8, int1
 
 
 class ShareAcknowledgeRequest(Request, key=79, versions="0-1", flexible="0+"):
-    """Acknowledges records of a share group: 0 gap, 1 accept, 2 release, 3 reject (KIP-932)."""
+    """Acknowledges records of a share group (KIP-932).
+
+    Types: 0 gap, 1 accept, 2 release, 3 reject.
+    """
 
     class Topic(Struct):
         class Partition(Struct):

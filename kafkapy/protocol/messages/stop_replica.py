@@ -4,7 +4,7 @@ from kafkapy.protocol.schema import Request, Response, Struct, array, boolean, i
 
 
 class StopReplicaRequest(Request, key=5, versions="0-4", flexible="2+"):
-    """The controller tells a broker to stop replicas and, where it says so, to delete them."""
+    """The controller tells a broker to stop replicas, and perhaps delete them."""
 
     class UngroupedPartition(Struct):
         topic_name: str = string()

@@ -4,7 +4,10 @@ from kafkapy.protocol.schema import Request, Response, Struct, array, bytes_, in
 
 
 class SyncGroupRequest(Request, key=14, versions="0-5", flexible="4+"):
-    """A member asks for its assignment; the leader of the generation brings the assignments of all."""
+    """A member asks for its assignment.
+
+    The leader of the generation brings the assignments of all members.
+    """
 
     class Assignment(Struct):
         member_id: str = string()
