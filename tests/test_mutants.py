@@ -297,7 +297,7 @@ def test_copies_of_runs_that_were_killed_go_with_the_next_run(project: Path) -> 
 
 
 def test_make_mutants_is_the_script() -> None:
-    command = ["make", "-n", "mutants", "AREA=log", "COUNT=3", "SEED=4", "SINCE=main"]
+    command = ["make", "--no-print-directory", "-n", "mutants", "AREA=log", "COUNT=3", "SEED=4", "SINCE=main"]
     said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     said = " ".join(said.replace("\\\n", "").split())
     assert said.endswith("scripts/mutants.py --area log --count 3 --seed 4 --since main")
