@@ -416,6 +416,14 @@ _STORAGE_ERRNOS = frozenset(
 # --- errors that only clients raise -------------------------------------------------------------------------------
 
 
+class SslAuthenticationError(AuthenticationError):
+    """The TLS handshake failed: client and broker do not accept each other.
+
+    The reason is, for example, an untrusted or expired certificate, or one for another host name. Java's
+    SslAuthenticationException.
+    """
+
+
 class KafkaTimeoutError(RetriableError):
     """A result, metadata or buffer space did not arrive in time."""
 

@@ -1,0 +1,1 @@
+"""SASL mechanisms of the clients."""
