@@ -1,11 +1,14 @@
 """The TransportLayer: reads and writes the bytes of one socket.
 
-Plaintext here; TLS is another table of the same functions. Every function returns a byte count, 0 at the end of the
-stream (reads only), or minus an errno; -EAGAIN means "when the socket is ready again". No function blocks.
+Plaintext here; TLS (tls.pxd) is another table of the same functions, and nobody passes it by. Every function returns a
+byte count, 0 at the end of the stream (reads only), or minus an errno; -EAGAIN means "when the socket is ready again":
+see transport_read_event and transport_write_event. -EPROTO means that the peer has broken the protocol: see `error`.
+No function blocks, and one thread at a time may use a transport; only `abort` may come from another one.
 """
 
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
+from kafkapy._speedups.base.epoll cimport EPOLLIN, EPOLLOUT
 from kafkapy._speedups.base.send cimport Send
 
 cdef extern from "<sys/uio.h>" nogil:
@@ -17,18 +20,44 @@ cdef struct Transport:
     const TransportFunctions* functions
     int fd
     bint corked                 # the kernel holds back segments that are not full
+    bint read_wants_write       # the handshake or read that returned -EAGAIN waits for room in the socket
+    bint write_wants_read       # the write or send_file that returned -EAGAIN waits for received bytes
+    int64_t owed                # bytes that TLS has taken and not yet sent: the next write returns them first
     void* session               # of TLS; NULL for plaintext
 
 cdef struct TransportFunctions:
+    # 1 when bytes may be read and written; -EAGAIN: call it again.
+    int (*handshake)(Transport* t) noexcept nogil
     int64_t (*read)(Transport* t, uint8_t* into, size_t size) noexcept nogil
-    # `more`: a file region follows at once, so a short segment is not worth sending alone.
+    # `more`: a file region follows at once, so a short segment is not worth sending alone. While `owed` is not 0, the
+    # pieces are those of the last call, or none at all.
     int64_t (*write)(Transport* t, iovec* pieces, int count, bint more) noexcept nogil
     int64_t (*send_file)(Transport* t, int fd, int64_t position, int64_t size) noexcept nogil
     # On: only full segments go out; off: the rest goes out at once.
     void (*cork)(Transport* t, bint on) noexcept nogil
-    # Decoded bytes, which epoll cannot see.
+    # Decoded bytes, which epoll cannot see. May be more than 0 when a read then returns -EAGAIN.
     int64_t (*pending)(Transport* t) noexcept nogil
+    # Whether the peer will send no byte more, and none is unread.
+    bint (*ended)(Transport* t) noexcept nogil
+    # Ends this side's stream and drops received bytes, which would turn the close into a reset that can overtake the
+    # last bytes sent.
+    void (*shut_down)(Transport* t) noexcept nogil
+    # Ends both directions at once. Any thread, while another one uses the transport.
+    void (*abort)(Transport* t) noexcept nogil
+    # Closes the descriptor and frees the session.
     void (*close)(Transport* t) noexcept nogil
+    # Why a function returned -EPROTO, as a part of a sentence; NULL: no more is known.
+    const char* (*error)(Transport* t) noexcept nogil
+
+# The epoll event that a handshake or read waits for after -EAGAIN.
+cdef inline uint32_t transport_read_event(const Transport* t) noexcept nogil:
+    return EPOLLOUT if t.read_wants_write else EPOLLIN
+
+
+# The epoll event that a write or send_file waits for after -EAGAIN.
+cdef inline uint32_t transport_write_event(const Transport* t) noexcept nogil:
+    return EPOLLIN if t.write_wants_read else EPOLLOUT
+
 
 cdef void transport_plaintext(Transport* t, int fd) noexcept nogil
 

@@ -13,9 +13,10 @@ cdef extern from "<sys/socket.h>" nogil:
     struct msghdr:
         iovec* msg_iov
         size_t msg_iovlen
-    int MSG_NOSIGNAL, MSG_DONTWAIT, MSG_MORE
+    int MSG_NOSIGNAL, MSG_DONTWAIT, MSG_MORE, MSG_PEEK, SHUT_WR, SHUT_RDWR
     int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
     ssize_t sendmsg(int fd, const msghdr* message, int flags)
+    int shutdown(int fd, int how)
 
 
 cdef extern from "<netinet/in.h>" nogil:
@@ -23,6 +24,13 @@ cdef extern from "<netinet/in.h>" nogil:
 
 cdef extern from "<netinet/tcp.h>" nogil:
     int TCP_CORK
+
+cdef enum:
+    READS_AT_THE_END = 64       # of 4 KB each; shut_down drops no more
+
+
+cdef int plain_handshake(Transport* t) noexcept nogil:
+    return 1
 
 
 cdef int64_t plain_read(Transport* t, uint8_t* into, size_t size) noexcept nogil:
@@ -69,25 +77,55 @@ cdef int64_t plain_pending(Transport* t) noexcept nogil:
     return 0
 
 
+cdef bint plain_ended(Transport* t) noexcept nogil:
+    cdef uint8_t byte
+    return recv(t.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0
+
+
+cdef void plain_shut_down(Transport* t) noexcept nogil:
+    cdef uint8_t rest[4096]
+    cdef int i
+    shutdown(t.fd, SHUT_WR)
+    for i in range(READS_AT_THE_END):
+        if recv(t.fd, rest, sizeof(rest), MSG_DONTWAIT) <= 0:
+            return
+
+
+cdef void plain_abort(Transport* t) noexcept nogil:
+    shutdown(t.fd, SHUT_RDWR)
+
+
 cdef void plain_close(Transport* t) noexcept nogil:
     if t.fd >= 0:
         close(t.fd)
         t.fd = -1
 
 
+cdef const char* plain_error(Transport* t) noexcept nogil:
+    return NULL
+
+
 cdef TransportFunctions plaintext
+plaintext.handshake = plain_handshake
 plaintext.read = plain_read
 plaintext.write = plain_write
 plaintext.send_file = plain_send_file
 plaintext.cork = plain_cork
 plaintext.pending = plain_pending
+plaintext.ended = plain_ended
+plaintext.shut_down = plain_shut_down
+plaintext.abort = plain_abort
 plaintext.close = plain_close
+plaintext.error = plain_error
 
 
 cdef void transport_plaintext(Transport* t, int fd) noexcept nogil:
     t.functions = &plaintext
     t.fd = fd
     t.corked = False
+    t.read_wants_write = False
+    t.write_wants_read = False
+    t.owed = 0
     t.session = NULL
 
 
@@ -171,7 +209,9 @@ cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nog
         if turn <= 0:
             return 0
         piece = &send.pieces[send.current]
-        if gathered(send, send.current):
+        if t.owed:
+            n = t.functions.write(t, NULL, 0, True)
+        elif gathered(send, send.current):
             if piece.data != NULL and (send.current + 1 == send.pieces.size() or not gathered(send, send.current + 1)):
                 n = send_memory(t, send)
             else:
