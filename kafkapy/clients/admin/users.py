@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from kafkapy.clients.admin.routing import AdminRouting
@@ -19,6 +18,7 @@ from kafkapy.protocol.messages.alter_client_quotas import AlterClientQuotasReque
 from kafkapy.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kafkapy.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kafkapy.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from kafkapy.security.scram import DEFAULT_ITERATIONS, SALT_BYTES, ScramMechanism
 
 __all__ = [
     "DEFAULT_ENTITY",
@@ -29,8 +29,6 @@ __all__ = [
     "UserScramCredentialUpsertion",
 ]
 
-DEFAULT_ITERATIONS = 4096
-SALT_BYTES = 24
 EXACT, DEFAULT, ANY = 0, 1, 2
 """Match types of DescribeClientQuotas."""
 
@@ -53,21 +51,6 @@ class ClientQuota(NamedTuple):
 
     entity: dict[str, str | None]
     values: dict[str, float]
-
-
-class ScramMechanism(IntEnum):
-    """The SCRAM mechanisms of Kafka."""
-
-    UNKNOWN = 0
-    SCRAM_SHA_256 = 1
-    SCRAM_SHA_512 = 2
-
-    @property
-    def hash_name(self) -> str:
-        """The hash's name in hashlib. ValueError for UNKNOWN."""
-        if self is ScramMechanism.UNKNOWN:
-            raise ValueError("UNKNOWN is not a mechanism")
-        return self.name.removeprefix("SCRAM_").replace("_", "").lower()
 
 
 class UserScramCredentialDeletion:

@@ -1,0 +1,170 @@
+"""SCRAM credentials of users, and their text in the metadata store.
+
+    salt=<base64>,stored_key=<base64>,server_key=<base64>,iterations=<number>
+
+A credential lets the broker check a password, and not know it: the stored key is a hash of the client key, which only
+the salted password gives. Sources: RFC 5802; org.apache.kafka.common.security.scram.internals.ScramCredentialUtils,
+ScramMechanism and ScramFormatter.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+__all__ = [
+    "DEFAULT_ITERATIONS",
+    "MAX_ITERATIONS",
+    "MIN_ITERATIONS",
+    "SALT_BYTES",
+    "SCRAM_MECHANISMS",
+    "CredentialCache",
+    "ScramCredential",
+    "ScramMechanism",
+    "credential_from_salted_password",
+    "credential_of_password",
+    "decode_credential",
+    "encode_credential",
+]
+
+DEFAULT_ITERATIONS: Final = 4096
+MIN_ITERATIONS: Final = 4096
+MAX_ITERATIONS: Final = 16384
+SALT_BYTES: Final = 24
+_MOST_DIGITS: Final = 9
+
+
+class ScramMechanism(IntEnum):
+    """The SCRAM mechanisms of Kafka, by their numbers in requests."""
+
+    UNKNOWN = 0
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def hash_name(self) -> str:
+        """The hash's name in hashlib. ValueError for UNKNOWN."""
+        if self is ScramMechanism.UNKNOWN:
+            raise ValueError("UNKNOWN is not a mechanism")
+        return self.name.removeprefix("SCRAM_").replace("_", "").lower()
+
+    @property
+    def mechanism_name(self) -> str:
+        """The SASL mechanism, such as SCRAM-SHA-256."""
+        return self.name.replace("_", "-")
+
+    @property
+    def size(self) -> int:
+        """The length of keys and salted passwords in bytes."""
+        return hashlib.new(self.hash_name).digest_size
+
+    @classmethod
+    def of_name(cls, name: str) -> ScramMechanism:
+        """The member of a SASL mechanism. UNKNOWN for any other name."""
+        return _BY_NAME.get(name, cls.UNKNOWN)
+
+    @classmethod
+    def of_number(cls, number: int) -> ScramMechanism:
+        """The member of a number in a request. UNKNOWN for any other number."""
+        return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
+
+
+_BY_NAME: Final = {each.mechanism_name: each for each in ScramMechanism if each}
+SCRAM_MECHANISMS: Final = tuple(_BY_NAME)
+"""The names of the SASL mechanisms."""
+
+
+class ScramCredential(NamedTuple):
+    """The broker's knowledge of a password. Immutable; `repr` hides the keys."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredential(iterations={self.iterations})"
+
+
+def credential_of_password(
+    mechanism: ScramMechanism, password: str | bytes, iterations: int = DEFAULT_ITERATIONS, salt: bytes | None = None
+) -> ScramCredential:
+    """The credential of a password. The default salt is random. It takes ms."""
+    secret = password.encode() if isinstance(password, str) else password
+    salt = os.urandom(SALT_BYTES) if salt is None else salt
+    salted = hashlib.pbkdf2_hmac(mechanism.hash_name, secret, salt, iterations)
+    return credential_from_salted_password(mechanism, salted, salt, iterations)
+
+
+def credential_from_salted_password(
+    mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
+) -> ScramCredential:
+    """The credential of a password that a client has salted."""
+    name = mechanism.hash_name
+    client_key = hmac.digest(salted_password, b"Client Key", name)
+    stored_key = hashlib.new(name, client_key).digest()
+    return ScramCredential(salt, stored_key, hmac.digest(salted_password, b"Server Key", name), iterations)
+
+
+def encode_credential(credential: ScramCredential) -> str:
+    """The text of a credential in the metadata store."""
+    salt, stored_key, server_key = (base64.b64encode(each).decode() for each in credential[:3])
+    return f"salt={salt},stored_key={stored_key},server_key={server_key},iterations={credential.iterations}"
+
+
+def decode_credential(text: str) -> ScramCredential:
+    """The credential of a text. ValueError, which shows nothing of the text."""
+    fields: dict[str, str] = {}
+    for item in text.split(","):
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ValueError("a SCRAM credential has a part without an equals sign")
+        fields[name] = value
+    if fields.keys() != {"salt", "stored_key", "server_key", "iterations"}:
+        raise ValueError("a SCRAM credential must have salt, stored_key, server_key and iterations, and nothing else")
+    iterations = fields["iterations"]
+    if not (iterations.isascii() and iterations.isdigit() and len(iterations) <= _MOST_DIGITS):
+        raise ValueError("the iterations of a SCRAM credential are no number")
+    try:
+        salt, stored_key, server_key = (
+            base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
+        )
+    except (binascii.Error, ValueError):
+        raise ValueError("salt or keys of a SCRAM credential are no base64") from None
+    return ScramCredential(salt, stored_key, server_key, int(iterations))
+
+
+class CredentialCache:
+    """The SCRAM credentials of all users of the cluster, in memory.
+
+    Owned by the broker and kept up to date from the metadata store; used on the control loop.
+    """
+
+    def __init__(self) -> None:
+        self._credentials: dict[tuple[str, str], ScramCredential] = {}
+
+    def credential(self, mechanism: str, user: str) -> ScramCredential | None:
+        """The credential of a user, None when there is none."""
+        return self._credentials.get((mechanism, user))
+
+    def update(self, user: str, config: Mapping[str, str]) -> list[str]:
+        """Take over a user's keys in the metadata store.
+
+        Returns the mechanisms whose text is no credential; the user has none of them.
+        """
+        unreadable = []
+        for mechanism in SCRAM_MECHANISMS:
+            self._credentials.pop((mechanism, user), None)
+            text = config.get(mechanism)
+            if text is not None:
+                try:
+                    self._credentials[mechanism, user] = decode_credential(text)
+                except ValueError:
+                    unreadable.append(mechanism)
+        return unreadable
