@@ -148,7 +148,7 @@ class PlainMechanism:
             handler.close()
         threads, self._threads = self._threads, None
         if threads is not None:
-            threads.shutdown(wait=False, cancel_futures=True)
+            threads.shutdown(wait=False)
 
     def _use_handler(self, name: str, settings: MechanismSettings, services: SaslServices) -> None:
         handler = services.callback_handler(name)
