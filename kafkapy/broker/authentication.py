@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from kafkapy.security.sasl.base import CallbackHandler, MechanismSettings, SaslM
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network.network_request import NetworkRequest
-    from kafkapy.broker.context import RequestContext
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.plugins import PluginManager
     from kafkapy.security.delegation_tokens import DelegationTokenCache
@@ -137,13 +136,16 @@ class Authentication:
         assert isinstance(found, SaslServerAuthenticator)
         return found
 
-    def send_with(self, context: RequestContext, answer: SaslAnswer) -> None:
-        """Have a response leave together with its meaning for the connection."""
-        request = context.request
+    def sender(self, request: NetworkRequest, answer: SaslAnswer) -> Callable[[bytes], None] | None:
+        """Sends the encoded response with the answer's meaning for the connection.
+
+        None: `request.reply` does.
+        """
         if answer.outcome is not Outcome.CONTINUE:
-            context.send = partial(self._finish, request, answer)
-        elif self.authenticator(request).tokens_follow:
+            return partial(self._finish, request, answer)
+        if self.authenticator(request).tokens_follow:
             request.tokens_follow = True
+        return None
 
     def serve_token(self, request: NetworkRequest) -> None:
         """Answer a frame that is a token without header."""

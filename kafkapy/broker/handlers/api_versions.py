@@ -47,7 +47,7 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
         # Before the authentication a client may ask once.
         authentication = context.broker.authentication
         answer = authentication.authenticator(context.request).versions_asked(error is ErrorCode.NONE)
-        authentication.send_with(context, answer)
+        context.send = authentication.sender(context.request, answer)
         if answer.error:
             return ApiVersionsResponse(error_code=answer.error, api_keys=[])
     if error in (ErrorCode.INVALID_REQUEST, ErrorCode.REBOOTSTRAP_REQUIRED):

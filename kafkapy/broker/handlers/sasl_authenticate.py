@@ -32,7 +32,7 @@ async def handle(context: RequestContext, request: SaslAuthenticateRequest) -> S
         )
     authentication = context.broker.authentication
     answer = await authentication.authenticator(context.request).token(bytes(request.auth_bytes), context.api_version)
-    authentication.send_with(context, answer)
+    context.send = authentication.sender(context.request, answer)
     return SaslAuthenticateResponse(
         error_code=answer.error,
         error_message=answer.message,

@@ -28,7 +28,7 @@ async def handle(context: RequestContext, request: SaslHandshakeRequest) -> Sasl
     authentication = context.broker.authentication
     authenticator = authentication.authenticator(context.request)
     answer = authenticator.handshake(request.mechanism, context.api_version)
-    authentication.send_with(context, answer)
+    context.send = authentication.sender(context.request, answer)
     listed = answer.error in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_SASL_MECHANISM)
     return SaslHandshakeResponse(
         error_code=answer.error, mechanisms=authenticator.mechanism_names if listed else []
