@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from kafkapy.config.clients import ClientConfig
+from kafkapy.errors import ConfigError
 
 if TYPE_CHECKING:
     from kafkapy.clients.connection import NodeConnection
@@ -33,9 +34,8 @@ class PlaintextAuthenticator:
 
 
 def authenticator_for(config: ClientConfig) -> Authenticator:
-    """The authenticator of security.protocol.
-
-    `ClientConfig` refuses the protocols that are not implemented.
-    """
-    assert config["security.protocol"].upper() == "PLAINTEXT"
+    """The authenticator of security.protocol. ConfigError for an unsupported one."""
+    protocol = config["security.protocol"]
+    if protocol != "PLAINTEXT":
+        raise ConfigError("security.protocol", protocol, "TLS and SASL are not supported yet")
     return PlaintextAuthenticator()

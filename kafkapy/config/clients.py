@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final
 
+from kafkapy.config import client_security
 from kafkapy.config.config_def import (
     HIDDEN,
     MAX_INT,
@@ -24,6 +25,7 @@ from kafkapy.config.config_def import (
     ConfigDef,
     ConfigKey,
     Importance,
+    Password,
     at_least,
     non_empty,
     one_of,
@@ -43,9 +45,6 @@ K = ConfigKey
 
 MOST: Final = {SHORT: 2**15 - 1, INT: MAX_INT, LONG: MAX_LONG}
 """The meaning of kafka-python's float("inf")."""
-
-SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-NOT_THERE_YET: Final = {"SSL": "TLS is", "SASL_PLAINTEXT": "SASL authentication is", "SASL_SSL": "TLS and SASL are"}
 
 WITHOUT_EFFECT: Final = frozenset(
     {
@@ -72,11 +71,12 @@ KAFKA_WITHOUT_EFFECT: Final = frozenset(
         "share.acknowledgement.mode",
         "share.acquire.mode",
         "transaction.two.phase.commit.enable",
+        *client_security.WITHOUT_EFFECT,
     }
 )
 """Keys of the Java clients of 4.4 that these clients accept without effect, with a warning."""
-SECURITY_PREFIXES: Final = ("ssl.", "ssl_", "sasl.", "sasl_")
-"""Keys without effect while security.protocol is PLAINTEXT."""
+SECRETS: Final = ("password", "passphrase", "secret", "jaas", "token", "pem", ".key", "_key")
+"""Parts of the names of secrets. A misspelt key hides its value when its name, or a suggestion, has one of them."""
 PROXIES: Final = frozenset({"proxy_url", "socks5_proxy"})
 
 
@@ -122,9 +122,13 @@ class ClientConfigDef(ConfigDef):
             key = self.get(candidate)
             if key is not None:
                 return key
-        if name in self.without_effect or dotted in KAFKA_WITHOUT_EFFECT or name.startswith(SECURITY_PREFIXES):
+        if name in self.without_effect or dotted in KAFKA_WITHOUT_EFFECT:
             return None
         raise self.unknown_key(dotted, None)
+
+    def known_names(self) -> Iterable[str]:
+        """Keys and their aliases with dots."""
+        return [*self.names, *(alias for alias in self.aliases if "." in alias)]
 
 
 # fmt: off
@@ -165,8 +169,8 @@ _KEYS: Final = [
       "Largest response in bytes; the client disconnects from a broker that announces a larger one."),
     K("socket.options", LIST, [], None, LOW,
       "(level, option, value) triples for setsockopt(), as in kafka-python."),
-    K("security.protocol", STRING, "PLAINTEXT", one_of_ignoring_case(*SECURITY_PROTOCOLS), MEDIUM,
-      "Security protocol of the connections: only PLAINTEXT so far."),
+    K("security.protocol", STRING, "PLAINTEXT", one_of_ignoring_case(*client_security.SECURITY_PROTOCOLS), MEDIUM,
+      "Security protocol of the connections: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."),
     K("enable.metrics.push", BOOLEAN, False, None, LOW, "No effect: the client pushes no metrics (KIP-714)."),
     K("metric.reporters", LIST, [], None, LOW, "No effect: read the client's metrics() instead."),
     K("metrics.num.samples", INT, 2, at_least(1), LOW, "Number of sample windows of a rate."),
@@ -177,10 +181,11 @@ _KEYS: Final = [
       "wait for the cluster; the client still negotiates versions with each broker."),
     K("metrics.recording.level", STRING, "INFO", one_of_ignoring_case("INFO", "DEBUG", "TRACE"), LOW,
       "No effect: the client counts everything at every level."),
+    *client_security.KEYS,
 ]
 # fmt: on
 
-COMMON: Final = ClientConfigDef(_KEYS, without_effect=WITHOUT_EFFECT)
+COMMON: Final = ClientConfigDef(_KEYS, client_security.ALIASES, WITHOUT_EFFECT)
 """The keys of every client, with the defaults of Kafka 4, except for socket buffers: the system chooses their sizes."""
 
 
@@ -221,21 +226,30 @@ class ClientConfig(Mapping[str, Any]):
         try:
             return self.definition.key_of(name)
         except ConfigError as error:
-            secret = any(word in name.lower() for word in ("password", "secret", "jaas", "token"))
+            secret = any(word in f"{name} {error.reason}".lower() for word in SECRETS)
             raise ConfigError(name, None if secret else raw, error.reason) from None
 
     def _settle(self) -> None:
         """Apply rules between keys."""
-        protocol = self._values.get("security.protocol", "PLAINTEXT").upper()
-        if protocol != "PLAINTEXT":
-            raise ConfigError(
-                "security.protocol", protocol, f"{NOT_THERE_YET[protocol]} not supported yet; only PLAINTEXT works"
-            )
+        self._settle_security()
         if isinstance(release := self._values.get("api.version"), str):
             self._values["api.version"] = _release(release)
         # As in CommonClientConfigs.postProcessReconnectBackoffConfigs.
         if "reconnect.backoff.ms" in self.given and "reconnect.backoff.max.ms" not in self.given:
             self._values["reconnect.backoff.max.ms"] = self._values["reconnect.backoff.ms"]
+
+    def _settle_security(self) -> None:
+        """Refuse contradictions between the keys of TLS and SASL."""
+        self._values["security.protocol"] = protocol = self._values["security.protocol"].upper()
+        for first, second in client_security.CONTRADICTIONS:
+            if first in self.given and second in self.given:
+                raise ConfigError(second, None, f"contradicts {first}; set only one of them")
+        if not protocol.startswith("SASL_"):
+            return
+        mechanism = self._values["sasl.mechanism"] = self._values["sasl.mechanism"].upper()
+        if "sasl.plain.username" in self.given and mechanism not in client_security.WITH_PASSWORD:
+            allowed = ", ".join(client_security.WITH_PASSWORD)
+            raise ConfigError("sasl.mechanism", mechanism, f"sasl.plain.username is for one of {allowed}")
 
     def replaced(self, **keywords: object) -> ClientConfig:
         """A copy with these values replaced."""
@@ -289,6 +303,8 @@ def _release(text: str) -> tuple[int, ...] | None:
 
 def _parsed(key: ConfigKey, name: str, raw: object) -> Any:
     """Convert a user's value: text as in Kafka, Python values unchanged."""
+    if key.name in client_security.EXACT_PASSWORDS and isinstance(raw, str):
+        return Password(raw)
     if not isinstance(raw, str):
         if key.type is CLASS:
             return raw

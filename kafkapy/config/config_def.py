@@ -344,9 +344,13 @@ class ConfigDef:
         """Whether a defined name is this similar to `name`; 1.0 is equal."""
         return bool(nearest(name, self._keys, likeness))
 
+    def known_names(self) -> Iterable[str]:
+        """The names that an error may suggest."""
+        return self._keys
+
     def unknown_key(self, name: str, value: object, line: int | None = None, source: str | None = None) -> ConfigError:
         """The error for an unknown key, with the closest known names."""
-        question = did_you_mean(name, self._keys)
+        question = did_you_mean(name, self.known_names())
         hint = f"; {question}" if question else ""
         # An unknown key may be a misspelt password, so its value is hidden when that is possible.
         secret = any(word in name.lower() for word in ("password", "secret", "jaas", ".key"))

@@ -39,6 +39,8 @@ class ClientOptions(TypedDict, total=False):
     client_id: str | None
     connections_max_idle_ms: Number
     enable_metrics_push: Switch
+    enable_sasl_oauthbearer_unsecure_jwt: Switch
+    enable_ssl_certificate_verification: Switch
     kafka_client: Any
     metadata_max_age_ms: Number
     metadata_recovery_rebootstrap_trigger_ms: Number
@@ -48,6 +50,7 @@ class ClientOptions(TypedDict, total=False):
     metrics_num_samples: Number
     metrics_recording_level: str | None
     metrics_sample_window_ms: Number
+    oauth_cb: Any
     receive_buffer_bytes: Number
     receive_message_max_bytes: Number
     reconnect_backoff_max_ms: Number
@@ -55,13 +58,58 @@ class ClientOptions(TypedDict, total=False):
     request_timeout_ms: Number
     retry_backoff_max_ms: Number
     retry_backoff_ms: Number
-    sasl_kerberos_domain_name: Any
+    sasl_client_callback_handler_class: Any
+    sasl_jaas_config: str | None
+    sasl_kerberos_domain_name: str | None
+    sasl_kerberos_keytab: str | None
+    sasl_kerberos_kinit_cmd: str | None
+    sasl_kerberos_min_time_before_relogin: Number
     sasl_kerberos_name: Any
-    sasl_kerberos_service_name: Any
-    sasl_mechanism: Any
+    sasl_kerberos_principal: str | None
+    sasl_kerberos_service_name: str | None
+    sasl_kerberos_ticket_renew_jitter: Number
+    sasl_kerberos_ticket_renew_window_factor: Number
+    sasl_login_callback_handler_class: Any
+    sasl_login_class: Any
+    sasl_login_connect_timeout_ms: Number
+    sasl_login_read_timeout_ms: Number
+    sasl_login_refresh_buffer_seconds: Number
+    sasl_login_refresh_min_period_seconds: Number
+    sasl_login_refresh_window_factor: Number
+    sasl_login_refresh_window_jitter: Number
+    sasl_login_retry_backoff_max_ms: Number
+    sasl_login_retry_backoff_ms: Number
+    sasl_mechanism: str | None
+    sasl_mechanisms: str | None
     sasl_oauth_token_provider: Any
-    sasl_plain_password: Any
-    sasl_plain_username: Any
+    sasl_oauthbearer_assertion_algorithm: str | None
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_exp_seconds: Number
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_jti_include: Switch
+    sasl_oauthbearer_assertion_claim_nbf_seconds: Number
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_file: str | None
+    sasl_oauthbearer_assertion_private_key_file: str | None
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None
+    sasl_oauthbearer_assertion_template_file: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    sasl_oauthbearer_client_id: str | None
+    sasl_oauthbearer_client_secret: str | None
+    sasl_oauthbearer_config: str | None
+    sasl_oauthbearer_extensions: str | None
+    sasl_oauthbearer_header_urlencode: Switch
+    sasl_oauthbearer_jwt_retriever_class: Any
+    sasl_oauthbearer_method: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_scope_claim_name: str | None
+    sasl_oauthbearer_sub_claim_name: str | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_password: str | None
+    sasl_plain_password: str | None
+    sasl_plain_username: str | None
+    sasl_username: str | None
     security_protocol: str | None
     selector: Any
     send_buffer_bytes: Number
@@ -70,14 +118,35 @@ class ClientOptions(TypedDict, total=False):
     socket_connection_setup_timeout_max_ms: Number
     socket_connection_setup_timeout_ms: Number
     socket_options: Items
-    ssl_cafile: Any
-    ssl_certfile: Any
-    ssl_check_hostname: Any
-    ssl_ciphers: Any
+    ssl_ca_location: str | None
+    ssl_ca_pem: str | None
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_certificate_location: str | None
+    ssl_certificate_pem: str | None
+    ssl_check_hostname: Switch
+    ssl_cipher_suites: Items
+    ssl_ciphers: Items
     ssl_context: Any
-    ssl_crlfile: Any
-    ssl_keyfile: Any
-    ssl_password: Any
+    ssl_crl_location: str | None
+    ssl_crlfile: str | None
+    ssl_enabled_protocols: Items
+    ssl_endpoint_identification_algorithm: str | None
+    ssl_key_location: str | None
+    ssl_key_password: str | None
+    ssl_key_pem: str | None
+    ssl_keyfile: str | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_keystore_key: str | None
+    ssl_keystore_location: str | None
+    ssl_keystore_password: str | None
+    ssl_keystore_type: str | None
+    ssl_password: str | None
+    ssl_protocol: str | None
+    ssl_truststore_certificates: str | None
+    ssl_truststore_location: str | None
+    ssl_truststore_password: str | None
+    ssl_truststore_type: str | None
 
 
 class ConsumerOptions(ClientOptions, total=False):

@@ -16,7 +16,7 @@ from kafkapy.clients.aio.consumer import AIO_CONSUMER
 from kafkapy.clients.aio.producer import AIO_PRODUCER
 from kafkapy.config import options
 from kafkapy.config.admin import ADMIN
-from kafkapy.config.clients import COMMON, SECURITY_PREFIXES, ClientConfigDef
+from kafkapy.config.clients import COMMON, ClientConfigDef
 from kafkapy.config.consumer import CONSUMER
 from kafkapy.config.producer import PRODUCER
 
@@ -53,6 +53,8 @@ KafkaProducer(linger_ms=5, acks="all", compression_type="zstd", value_serializer
 KafkaProducer(lingerms=5)  # call-arg
 KafkaAdminClient(client_id="a", request_timeout_ms="500")
 KafkaAdminClient(group_id="a")  # call-arg
+KafkaAdminClient(security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_plain_username="a", ssl_cafile="ca.pem")
+KafkaAdminClient(ssl_ca_fil="ca.pem")  # call-arg
 settings: dict[str, Any] = {"linger_ms": 5}
 KafkaProducer({"linger.ms": 5}, **settings)
 
@@ -77,8 +79,7 @@ asyncio.run(main())
 def test_the_keywords_that_have_types_are_those_there_are(kind: type) -> None:
     definition = DEFINITIONS[kind]
     named = {*(key.name for key in definition), *definition.aliases, *definition.without_effect}
-    typed = {name for name in get_type_hints(kind) if not name.startswith(SECURITY_PREFIXES)}
-    assert typed == {name.replace(".", "_") for name in named}
+    assert {*get_type_hints(kind)} == {name.replace(".", "_") for name in named}
     for name in get_type_hints(kind):
         definition.key_of(name)  # does not raise
 

@@ -16,7 +16,6 @@ DEFINITION = COMMON.with_keys(
         ConfigKey("retries", ConfigType.INT, 5, between(0, 2**31 - 1), Importance.LOW, ""),
         ConfigKey("acks", ConfigType.STRING, "all", None, Importance.LOW, ""),
         ConfigKey("connections.max.idle.ms", ConfigType.LONG, 300000, None, Importance.LOW, ""),
-        ConfigKey("sasl.jaas.config", ConfigType.PASSWORD, None, None, Importance.LOW, ""),
     ],
     aliases={"partitioner": "partitioner.class"},
     without_effect=["legacy_switch"],
@@ -87,9 +86,6 @@ def test_names_without_effect_are_accepted() -> None:
         ({"client_dns_lookup": "sometimes"}, "one of use_all_dns_ips"),
         ({"bootstrap_servers": []}, "not empty"),
         ({"socks5_proxy": "socks5://x"}, "proxies are not supported"),
-        ({"security_protocol": "SSL"}, "TLS is not supported yet"),
-        ({"security_protocol": "sasl_plaintext"}, "SASL authentication is not supported yet"),
-        ({"security_protocol": "SASL_SSL"}, "TLS and SASL are not supported yet"),
         ({"security_protocol": "TELNET"}, "one of PLAINTEXT"),
     ],
 )

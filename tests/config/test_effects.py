@@ -37,7 +37,7 @@ TABLES = {
     "security_keys.py",
     "single_node.py",
 }
-CLIENT_KEYS = {"admin.py", "clients.py", "consumer.py", "producer.py"}
+CLIENT_KEYS = {"admin.py", "client_security.py", "clients.py", "consumer.py", "producer.py"}
 """Files that name keys and do nothing with their values, and keys of clients that have the same names."""
 NO_BROKER = {"clients", "tools", "testing"}
 LIMITS_OF_CHANGES = "thread_counts.py"
