@@ -1,7 +1,7 @@
 """Java's regular expressions and replacement texts in rules that map names of principals.
 
-The patterns of both languages agree on nearly all that such rules use. As in Java, \\d, \\w and \\s mean ASCII. A pattern
-with other meanings in Python (an intersection of classes) is refused. Source: java.util.regex.
+The patterns of both languages agree on nearly all that such rules use. Digits, words and spaces are ASCII, as in
+Java. A pattern that Python would read differently (an intersection of classes) is refused. Source: java.util.regex.
 """
 
 from __future__ import annotations
