@@ -165,7 +165,7 @@ def identity_provider(directory: Path) -> Iterator[IdentityProvider]:
             self.end_headers()
             self.wfile.write(answer)
 
-        do_POST = do_GET  # noqa: N815
+        do_POST = do_GET
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

@@ -18,7 +18,10 @@ _NAMED_GROUP: Final = re.compile(r"(\\.)|\(\?<([A-Za-z][A-Za-z0-9]*)>", re.DOTAL
 
 
 def compile_java(pattern: str) -> re.Pattern[str]:
-    """The compiled pattern. ValueError with the reason when Python cannot compile it, or would read it differently."""
+    """The compiled pattern.
+
+    ValueError with the reason when Python cannot compile it, or would read it differently.
+    """
     translated = _NAMED_GROUP.sub(lambda match: match[1] or f"(?P<{match[2]}>", pattern)
     with warnings.catch_warnings():
         # A nested class or an intersection of classes: Python would take its characters literally.

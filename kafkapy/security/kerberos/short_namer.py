@@ -68,7 +68,10 @@ class _Rule(NamedTuple):
     case: str | None = None
 
     def apply(self, parts: list[str], default_realm: str) -> str | None:
-        """The short name, None when the rule does not apply. `parts` are realm, primary and perhaps instance."""
+        """The short name, None when the rule does not apply.
+
+        `parts` are realm, primary and perhaps instance.
+        """
         if self.components == 0:
             result = parts[1] if parts[0] == default_realm else None
         else:

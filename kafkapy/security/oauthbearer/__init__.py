@@ -1,1 +1,1 @@
-"""OAUTHBEARER (RFC 7628): its messages, JSON web tokens and key sets, for brokers and clients."""
+"""OAUTHBEARER (RFC 7628): messages, JSON web tokens and key sets."""

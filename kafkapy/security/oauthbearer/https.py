@@ -30,12 +30,18 @@ MOST_READS_OF_TIMEOUT: Final = 3
 
 
 class HttpsError(Exception):
-    """No response: the endpoint cannot be reached, or its response is too large or too slow."""
+    """No response.
+
+    The endpoint cannot be reached, or its response is too large or too slow.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Times in ms to connect, and to wait for the next bytes of a response. Immutable."""
+    """Times in ms to connect, and to wait for bytes of a response.
+
+    Immutable.
+    """
 
     connect_ms: int = DEFAULT_TIMEOUT_MS
     read_ms: int = DEFAULT_TIMEOUT_MS
@@ -111,7 +117,7 @@ def _read(response: http.client.HTTPResponse, most_bytes: int, deadline: float) 
 
 
 def _connection(kind: type[http.client.HTTPConnection], timeouts: Timeouts, **options: Any) -> Any:
-    """A class of connections that waits for the connection and for bytes with different timeouts."""
+    """A class of connections with a timeout for the connection and one for bytes."""
 
     class Connection(kind):  # type: ignore[valid-type, misc]
         def __init__(self, host: str, **arguments: Any) -> None:
@@ -166,7 +172,10 @@ def trust(options: Mapping[str, str], key: str) -> ssl.SSLContext | None:
 
 
 def load_certificate(context: ssl.SSLContext, private_key: bytes, chain: Sequence[bytes]) -> None:
-    """Use a certificate for clients. The ssl module reads only files, so they lie in memory."""
+    """Use a certificate for clients.
+
+    The ssl module reads only files, so they lie in memory.
+    """
     pem = "".join(ssl.DER_cert_to_PEM_cert(certificate) for certificate in chain)
     key = base64.encodebytes(private_key).decode()
     pem += f"-----BEGIN PRIVATE KEY-----\n{key}-----END PRIVATE KEY-----\n"

@@ -74,7 +74,10 @@ class KeySet:
 
     @classmethod
     def parse(cls, data: bytes) -> KeySet:
-        """The keys of a document. KeySetError for any other bytes, and for too many keys."""
+        """The keys of a document.
+
+        KeySetError for any other bytes, and for too many keys.
+        """
         if len(data) > MOST_DOCUMENT_BYTES:
             raise KeySetError(f"the key set has {len(data)} bytes, more than {MOST_DOCUMENT_BYTES}")
         try:
@@ -99,13 +102,19 @@ class KeySet:
         return frozenset(self._by_id)
 
     def candidates(self, key_id: str | None, algorithm: str) -> list[int]:
-        """The places of the keys that may have signed a token: of that id, or without an id of that algorithm."""
+        """The places of the keys that may have signed a token.
+
+        Keys of that id, or for a token without id all keys of that algorithm.
+        """
         places = range(len(self._keys)) if key_id is None else self._by_id.get(key_id, ())
         fitting = [at for at in places if _fits(self._keys[at], algorithm)]
         return fitting[:MOST_CANDIDATES]
 
     def verify(self, at: int, algorithm: str, signed: bytes, signature: bytes) -> bool:
-        """Whether the key at this place made the signature. TokenError for a key that cannot be used."""
+        """Whether the key at this place made the signature.
+
+        TokenError for a key that cannot be used.
+        """
         methods = _methods()
         found = self._decoded.get((at, algorithm))
         if found is None:
@@ -196,7 +205,10 @@ class KeyCache:
         return self._keys
 
     async def start(self) -> None:
-        """Read the document, and begin to read it at intervals. KeySetError when it cannot be read."""
+        """Read the document, and begin to read it at intervals.
+
+        KeySetError when it cannot be read.
+        """
         await self._load()
         self._timer = asyncio.create_task(self._refresh_at_intervals(), name="kafkapy-jwks-refresh")
 
@@ -225,7 +237,10 @@ class KeyCache:
         return self._keys, found
 
     async def _forced_refresh(self, key_id: str | None) -> bool:
-        """Wait for a read that begins now or later. False when this key id may not cause one."""
+        """Wait for a read that begins now or later.
+
+        False when this key id may not cause one.
+        """
         name = "" if key_id is None else key_id
         now = self._clock()
         if name in self._keys.ids or len(name) > MOST_KEY_ID_LENGTH or self._waiting >= MOST_WAITING:

@@ -30,7 +30,10 @@ _SCHEME: Final = re.compile(r"(\w+) +([-_~+/.A-Za-z0-9]+=*)", re.ASCII)
 
 
 class MessageError(ValueError):
-    """The bytes are no message of OAUTHBEARER. The text has no part of the token."""
+    """The bytes are no message of OAUTHBEARER.
+
+    The text has no part of the token.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,10 @@ class ClientFirstMessage:
 
 
 def check_extensions(extensions: Mapping[str, str]) -> None:
-    """MessageError for extensions that the protocol cannot carry: letters name them, ASCII text is their value."""
+    """MessageError for extensions that the protocol cannot carry.
+
+    Letters name them; their value is ASCII text.
+    """
     if len(extensions) > MOST_EXTENSIONS:
         raise MessageError(f"there are more than {MOST_EXTENSIONS} extensions")
     for name, value in extensions.items():

@@ -46,7 +46,7 @@ class TokenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """A token whose checks are done, or a token of one's own. Immutable; `repr` hides its text."""
+    """A token that is checked, or the client's token. Immutable; `repr` hides its text."""
 
     value: str = field(repr=False)
     principal_name: str
@@ -59,7 +59,10 @@ class BearerToken:
 
 @dataclass(frozen=True, slots=True)
 class CompactToken:
-    """The three sections of a token, with the header decoded. Immutable; `repr` hides the claims."""
+    """The three sections of a token, with the header decoded.
+
+    Immutable; `repr` hides the claims.
+    """
 
     header: Mapping[str, Any]
     payload: str = field(repr=False)
@@ -96,7 +99,10 @@ class CompactToken:
 
 
 def decode_section(section: str, name: str) -> bytes:
-    """The bytes of a section. TokenError when it is empty, or no base64url without padding."""
+    """The bytes of a section.
+
+    TokenError when it is empty, or no base64url without padding.
+    """
     if not section:
         raise TokenError(f"Malformed JWT provided; the {name} section is missing")
     if not _SECTION.fullmatch(section) or len(section) % 4 == 1:
@@ -105,7 +111,10 @@ def decode_section(section: str, name: str) -> bytes:
 
 
 def json_object(data: bytes, name: str) -> dict[str, Any]:
-    """The JSON object in these bytes. TokenError for anything else, and for JSON beyond the bounds."""
+    """The JSON object in these bytes.
+
+    TokenError for anything else, and for JSON beyond the bounds.
+    """
     try:
         text = data.decode()
         _check_depth(text)
@@ -124,7 +133,10 @@ def json_object(data: bytes, name: str) -> dict[str, Any]:
 
 
 def claims_of(text: str) -> dict[str, Any] | None:
-    """The claims of a token without any check of it. None when it is no JSON web token."""
+    """The claims of a token without any check of it.
+
+    None when it is no JSON web token.
+    """
     try:
         return CompactToken.parse(text).claims()
     except TokenError:
@@ -132,7 +144,10 @@ def claims_of(text: str) -> dict[str, Any] | None:
 
 
 def milliseconds(claims: Mapping[str, Any], name: str, *, required: bool = False) -> int | None:
-    """A time claim in ms since 1970. TokenError when it is missing but required, or no time."""
+    """A time claim in ms since 1970.
+
+    TokenError when it is missing but required, or no time.
+    """
     value = claims.get(name)
     if value is None:
         if required:
@@ -157,7 +172,10 @@ def text_claim(claims: Mapping[str, Any], name: str) -> str:
 
 
 def texts_claim(claims: Mapping[str, Any], name: str) -> Sequence[str]:
-    """A claim that is a text or a list of texts; empty when it is missing. TokenError."""
+    """A claim that is a text or a list of texts.
+
+    Empty when it is missing. TokenError.
+    """
     value = claims.get(name)
     if value is None:
         return ()
@@ -204,7 +222,10 @@ def _no_constant(text: str) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """The parser's reason without a part of the text: JSONDecodeError has it apart from the document."""
+    """The parser's reason without a part of the text.
+
+    JSONDecodeError has it apart from the document.
+    """
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at {error.pos}"
     if isinstance(error, UnicodeDecodeError):

@@ -91,7 +91,10 @@ class UnsecuredValidator:
 
 
 class SecuredValidator:
-    """Checks signatures with an identity provider's keys, then the claims. It owns the key cache."""
+    """Checks signatures with an identity provider's keys, then the claims.
+
+    It owns the key cache.
+    """
 
     def __init__(
         self,
@@ -116,7 +119,10 @@ class SecuredValidator:
         self._clock_ms = clock_ms
 
     async def validate(self, token: str) -> BearerToken:
-        """Check the signature and the claims. The claims are not read before the signature is right."""
+        """Check the signature and the claims.
+
+        The claims are not read before the signature is right.
+        """
         parsed = CompactToken.parse(token.strip())
         await self._check_signature(parsed)
         claims = parsed.claims()
