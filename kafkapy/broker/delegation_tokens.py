@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.metadata.change_notifications import ChangeNotifications
 from kafkapy.metadata.delegation_tokens import (
-    TOKEN_CHANGE_PREFIX,
+    TOKEN_CHANGE,
     TOKEN_CHANGES,
     TOKENS,
     decode_token,
@@ -62,9 +62,7 @@ class DelegationTokenManager:
         self._clock_ms = clock_ms
         self._max_lifetime_ms = config.get_int("delegation.token.max.lifetime.ms")
         self._expiry_time_ms = config.get_int("delegation.token.expiry.time.ms")
-        self._changes = ChangeNotifications(
-            store, TOKEN_CHANGES, TOKEN_CHANGE_PREFIX, self._changed, logger, "changes of delegation tokens"
-        )
+        self._changes = ChangeNotifications(store, TOKEN_CHANGES, TOKEN_CHANGE, self._changed, logger=logger)
         self._order = asyncio.Lock()
         """Changes by this broker run one after the other."""
 
@@ -166,7 +164,7 @@ class DelegationTokenManager:
 
     async def _write(self, token: TokenInformation) -> None:
         path, value = token_path(token.token_id), encode_token(token)
-        notification = self._changes.notification(token.token_id.encode())
+        notification = self._changes.announcement(token.token_id.encode())
         try:
             await self._store.commit([SetData(path, value), notification])
         except NoNodeError:
@@ -178,7 +176,7 @@ class DelegationTokenManager:
 
     async def _remove(self, token: TokenInformation) -> None:
         try:
-            notification = self._changes.notification(token.token_id.encode())
+            notification = self._changes.announcement(token.token_id.encode())
             await self._store.commit([Delete(token_path(token.token_id)), notification])
         except NoNodeError:
             pass  # another broker was faster

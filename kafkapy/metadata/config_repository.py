@@ -27,7 +27,7 @@ from kafkapy.metadata.store import (
 from kafkapy.metadata.znodes import (
     CONFIG,
     CONFIG_BROKERS,
-    CONFIG_CHANGE_PREFIX,
+    CONFIG_CHANGE,
     CONFIG_CHANGES,
     CONFIG_GROUPS,
     CONFIG_TOPICS,
@@ -64,9 +64,7 @@ class ConfigRepository:
         self._store = store
         self._config: dict[tuple[str, str], dict[str, str]] = {}
         self._listeners: dict[str, list[ConfigListener]] = {}
-        self._changes = ChangeNotifications(
-            store, CONFIG_CHANGES, CONFIG_CHANGE_PREFIX, self._changed, logger, "configuration changes"
-        )
+        self._changes = ChangeNotifications(store, CONFIG_CHANGES, CONFIG_CHANGE, self._changed, logger=logger)
         self._orders: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         """A lock per entity: each change begins with the settings that the one before has written."""
         self.topics_read: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
@@ -147,7 +145,7 @@ class ConfigRepository:
         Raises the errors of `edit`; StoreUnavailableError, also when the change was written but could not be read.
         """
         path = config_path(entity_type, name)
-        announcement = self._changes.notification(encode_config_change(f"{entity_type}/{name}"))
+        announcement = self._changes.announcement(encode_config_change(f"{entity_type}/{name}"))
         order = self._orders.setdefault((entity_type, name), asyncio.Lock())
         async with order:
             for attempt in range(MOST_ATTEMPTS):

@@ -17,7 +17,7 @@ from kafkapy.security.principal import KafkaPrincipal
 
 TOKENS: Final = "/delegation_token/tokens"
 TOKEN_CHANGES: Final = "/delegation_token/token_changes"
-TOKEN_CHANGE_PREFIX: Final = "/delegation_token/token_changes/token_change_"
+TOKEN_CHANGE: Final = "token_change_"
 VERSION: Final = 3
 FIRST_WITH_REQUESTER: Final = 3
 
