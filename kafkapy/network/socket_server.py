@@ -112,7 +112,9 @@ class SocketServerConfig:
     """By listener name: every listener but those of PLAINTEXT needs its entry."""
 
     @classmethod
-    def from_broker_config(cls, config: BrokerConfig) -> SocketServerConfig:
+    def from_broker_config(
+        cls, config: BrokerConfig, listener_security: Mapping[str, ListenerSecurity] | None = None
+    ) -> SocketServerConfig:
         """The values of a broker's configuration."""
         return cls(
             listeners=config.listeners,
@@ -137,6 +139,7 @@ class SocketServerConfig:
                 )
                 for endpoint in config.listeners
             },
+            listener_security=listener_security or {},
         )
 
 
@@ -419,8 +422,8 @@ class SocketServer:
 
     def counters(self) -> dict[str, Any]:
         """Everything the metrics collector reads: `connections` (ConnectionRegistry.counters), `listeners` (open
-        connections by listener name), `authentication` (ConnectionRegistry.authentication_counters by listener name, for
-        those that ask for something), `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free,
+        connections by listener name), `authentication` (ConnectionRegistry.authentication_counters by listener name,
+        without those of PLAINTEXT), `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free,
         refused; bytes), `processors` (one Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis`
         (DataPlane.counters), `workers` (WorkerPool.counters)."""
         processors = [processor.counters() for processor in self._processors]

@@ -112,3 +112,7 @@ class ConfigChanges(Part):
             broker.socket_server.update_limits(SocketServerConfig.from_broker_config(config))
 
         broker.dynamic.broker_listeners.append(changed)
+        broker.dynamic.broker_checks.append(broker.listener_security.check)
+        broker.dynamic.broker_touched.append(broker.listener_security.reconfigure)
+        # What the store said before this listened.
+        broker.listener_security.reconfigure(broker.dynamic.config)

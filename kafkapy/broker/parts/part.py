@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafkapy.broker.data_plane_events import DataPlaneEvents
     from kafkapy.broker.descriptors import DescriptorBudget
     from kafkapy.broker.dynamic_config import DynamicConfig
+    from kafkapy.broker.listener_security import ListenerSecurities
     from kafkapy.broker.metrics_listener import MetricsListener
     from kafkapy.broker.scheduler import KafkaScheduler
     from kafkapy.config.broker import BrokerConfig
@@ -65,6 +66,7 @@ class Broker:
     authorizer: Authorizer
     context: BrokerContext
     apis: KafkaApis
+    listener_security: ListenerSecurities
     socket_server: SocketServer
     plane_events: DataPlaneEvents
     asks: DataPlaneAsks
