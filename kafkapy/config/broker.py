@@ -170,6 +170,10 @@ class BrokerConfig:
         """Whether a file, command line or dynamic configuration sets the key."""
         return any(name in layer for _, layer in self._layers)
 
+    def place_of(self, name: str) -> tuple[int | None, str | None]:
+        """Line and file of a key that the properties file sets, for errors."""
+        return (None, None) if name in self.dynamic or name in self.dynamic_default else self._line(name)
+
     @property
     def unknown_keys(self) -> list[str]:
         """The keys of the file that neither broker nor plugins know, sorted."""

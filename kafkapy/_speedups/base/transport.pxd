@@ -22,17 +22,18 @@ cdef struct Transport:
     bint corked                 # the kernel holds back segments that are not full
     bint read_wants_write       # the handshake or read that returned -EAGAIN waits for room in the socket
     bint write_wants_read       # the write or send_file that returned -EAGAIN waits for received bytes
-    int64_t owed                # bytes that TLS has taken and not yet sent: the next write returns them first
     void* session               # of TLS; NULL for plaintext
 
 cdef struct TransportFunctions:
     # 1 when bytes may be read and written; -EAGAIN: call it again.
     int (*handshake)(Transport* t) noexcept nogil
     int64_t (*read)(Transport* t, uint8_t* into, size_t size) noexcept nogil
-    # `more`: a file region follows at once, so a short segment is not worth sending alone. While `owed` is not 0, the
-    # pieces are those of the last call, or none at all.
+    # `more`: a file region follows at once, so a short segment is not worth sending alone. After -EAGAIN of a write or
+    # send_file, the next one begins with the same bytes (at least as many, and from where they were): TLS has encrypted
+    # a part of them already.
     int64_t (*write)(Transport* t, iovec* pieces, int count, bint more) noexcept nogil
-    int64_t (*send_file)(Transport* t, int fd, int64_t position, int64_t size) noexcept nogil
+    # `slow`: see Piece (send.pxd).
+    int64_t (*send_file)(Transport* t, int fd, int64_t position, int64_t size, int64_t* slow) noexcept nogil
     # On: only full segments go out; off: the rest goes out at once.
     void (*cork)(Transport* t, bint on) noexcept nogil
     # Decoded bytes, which epoll cannot see. May be more than 0 when a read then returns -EAGAIN.

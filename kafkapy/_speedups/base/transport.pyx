@@ -58,14 +58,18 @@ cdef int64_t plain_write(Transport* t, iovec* pieces, int count, bint more) noex
             return -errno
 
 
-cdef int64_t plain_send_file(Transport* t, int fd, int64_t position, int64_t size) noexcept nogil:
-    cdef ssize_t n
+cdef int64_t plain_send_file(Transport* t, int fd, int64_t position, int64_t size, int64_t* slow) noexcept nogil:
+    cdef NetworkThread* thread = blocking_begin(slow)
+    cdef int64_t n
     while True:
         n = sendfile(t.fd, fd, &position, size)
         if n >= 0:
-            return n
-        if errno != EINTR:
-            return -errno
+            break
+        n = -errno
+        if n != -EINTR:
+            break
+    blocking_end(thread)
+    return n
 
 
 cdef void plain_cork(Transport* t, bint on) noexcept nogil:
@@ -125,7 +129,6 @@ cdef void transport_plaintext(Transport* t, int fd) noexcept nogil:
     t.corked = False
     t.read_wants_write = False
     t.write_wants_read = False
-    t.owed = 0
     t.session = NULL
 
 
@@ -202,16 +205,13 @@ cdef void advance(Send* send, int64_t n) noexcept nogil:
 cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nogil:
     cdef int64_t turn = WRITE_TURN
     cdef int64_t n
-    cdef NetworkThread* thread
     cdef Piece* piece
     advance(send, 0)        # over empty pieces
     while send.current < send.pieces.size():
         if turn <= 0:
             return 0
         piece = &send.pieces[send.current]
-        if t.owed:
-            n = t.functions.write(t, NULL, 0, True)
-        elif gathered(send, send.current):
+        if gathered(send, send.current):
             if piece.data != NULL and (send.current + 1 == send.pieces.size() or not gathered(send, send.current + 1)):
                 n = send_memory(t, send)
             else:
@@ -220,9 +220,7 @@ cdef int transport_send(Transport* t, Send* send, int64_t* written) noexcept nog
             if send.current + 1 < send.pieces.size():
                 # A sendfile pushes out its bytes; the few bytes that follow would need another packet.
                 set_cork(t, True)
-            thread = blocking_begin(piece.slow)
-            n = t.functions.send_file(t, piece.fd, piece.position, min(piece.remaining, turn))
-            blocking_end(thread)
+            n = t.functions.send_file(t, piece.fd, piece.position, min(piece.remaining, turn), piece.slow)
             if n == 0:
                 return -EIO     # the file is shorter than the reply says: the frame cannot be completed
         if n < 0:
