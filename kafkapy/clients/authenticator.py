@@ -1,8 +1,9 @@
 """Authentication of a connection by SASL.
 
-It runs before the first request, and again before the session ends. The exchange: ApiVersions 0, SaslHandshake with the mechanism's name, and then SaslAuthenticate with one token each. A
-re-authentication on an open connection begins with SaslHandshake (KIP-368). The bytes below (plaintext, TLS) belong to
-the TransportLayer. Source: org.apache.kafka.common.security.authenticator.SaslClientAuthenticator.
+It runs before the first request, and again before the session ends. The exchange: ApiVersions 0, SaslHandshake with the
+mechanism's name, and then SaslAuthenticate with one token each. A re-authentication on an open connection begins with
+SaslHandshake (KIP-368). The bytes below (plaintext, TLS) belong to the TransportLayer. Source:
+org.apache.kafka.common.security.authenticator.SaslClientAuthenticator.
 """
 
 from __future__ import annotations

@@ -75,6 +75,7 @@ class NodeConnection:
         "port",
         "reauthentication",
         "reconnect_at_s",
+        "secured",
         "setup_attempts",
         "silent",
         "state",
@@ -104,6 +105,8 @@ class NodeConnection:
         """Calls that send the requests waiting for a re-authentication; None: none is under way."""
         self.reauthentication: asyncio.TimerHandle | asyncio.Task[None] | None = None
         """The next re-authentication, or the running one; None: the session has no end."""
+        self.secured: asyncio.Future[None] | None = None
+        """Done at the end of the TLS handshake; None: none is under way."""
         self.throttled_until_s = 0.0
         self.attempts = 0
         """Number of disconnects since the connection was last ready."""

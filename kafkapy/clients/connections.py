@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkapy._speedups.clients.io.client_io import ClientIo
+from kafkapy._speedups.clients.io.client_io import SECURED, ClientIo
 from kafkapy._speedups.clients.io.frames import BytesFrame, BytesResponse, RequestFrame, ResponseFrame
 from kafkapy._speedups.protocol.encoder import encode_message
 from kafkapy.clients.backoff import Backoff
@@ -37,6 +37,7 @@ from kafkapy.errors import (
     KafkaProtocolError,
     NodeNotReadyError,
     RequestTimedOutError,
+    SslAuthenticationError,
     StaleMetadataError,
     error_for,
 )
@@ -47,7 +48,9 @@ from kafkapy.protocol.schema import DecodeError, Request
 from kafkapy.version import __version__
 
 if TYPE_CHECKING:
+    from kafkapy._speedups.base.tls import TlsContext
     from kafkapy.clients.authenticator import SaslAuthenticator
+    from kafkapy.clients.tls import PythonTls
 
 __all__ = ["Connections", "request_header"]
 
@@ -100,6 +103,7 @@ class Connections:
         self._node = node
         self._on_lost = on_lost
         self._authenticator = _authenticator(config)
+        self._tls, self._python_tls = _tls(config)
         self._reconnect = Backoff(config["reconnect.backoff.ms"], config["reconnect.backoff.max.ms"])
         self._setup = Backoff(
             config["socket.connection.setup.timeout.ms"], config["socket.connection.setup.timeout.max.ms"]
@@ -134,10 +138,12 @@ class Connections:
             task.cancel()
         return tasks
 
-    async def close_login(self) -> None:
-        """Ends the background work of the SASL login."""
+    async def close_security(self) -> None:
+        """Ends the background work of the SASL login and of Python's TLS."""
         if self._authenticator is not None:
             await self._authenticator.close()
+        if self._python_tls is not None:
+            await self._python_tls.close()
 
     def close(self) -> None:
         """Closes all connections and ends the I/O thread.
@@ -251,6 +257,10 @@ class Connections:
                 continue
             connection = self._channels[channel]
             connection.last_active_s = now_s
+            if what is SECURED:
+                if connection.secured is not None and not connection.secured.done():
+                    connection.secured.set_result(None)
+                continue
             if isinstance(what, ResponseFrame):
                 entry: InFlight = what.context
                 what.context = None
@@ -312,9 +322,15 @@ class Connections:
     async def _connect(self, connection: NodeConnection) -> None:
         """Connects; leaves the connection ready, or disconnected with an `error`."""
         try:
-            made = await open_socket(connection, self._config, self._setup.delay_s(connection.setup_attempts))
+            timeout_s = self._setup.delay_s(connection.setup_attempts)
+            made = await open_socket(connection, self._config, timeout_s)
+            if self._python_tls is not None:
+                made = await self._secured(self._python_tls, connection, made, timeout_s)
             try:
-                connection.channel = self._io.add(made.fileno())
+                if self._tls is None:
+                    connection.channel = self._io.add(made.fileno())
+                else:
+                    connection.channel = self._io.add(made.fileno(), self._tls, connection.host, connection.port)
             except BaseException:
                 made.close()
                 raise
@@ -324,6 +340,8 @@ class Connections:
             connection.last_active_s = now_s
             self._metrics.connected(now_s)
             connection.state = ConnectionState.CHECKING_API_VERSIONS
+            if self._tls is not None:
+                await self._handshake(connection, timeout_s)
             if self._authenticator is None:
                 await self._learn_versions(connection)
             else:
@@ -339,6 +357,34 @@ class Connections:
             raise
         finally:
             connection.task = None
+
+    async def _handshake(self, connection: NodeConnection, timeout_s: float) -> None:
+        """Returns when the I/O thread has done the TLS handshake. SslAuthenticationError, KafkaConnectionError."""
+        assert self._loop is not None
+        connection.secured = self._loop.create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await connection.secured
+        except TimeoutError:
+            raise KafkaConnectionError(
+                f"{connection} did not finish the TLS handshake within {timeout_s:g} s"
+            ) from None
+        finally:
+            connection.secured = None
+
+    async def _secured(
+        self, tls: PythonTls, connection: NodeConnection, made: socket.socket, timeout_s: float
+    ) -> socket.socket:
+        """As `_handshake`, through Python's ssl."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await tls.secured(made, connection.host)
+        except SslAuthenticationError as error:
+            raise SslAuthenticationError(f"{connection} and this client do not agree on TLS: {error}") from None
+        except TimeoutError:
+            raise KafkaConnectionError(
+                f"{connection} did not finish the TLS handshake within {timeout_s:g} s"
+            ) from None
 
     def _not_connected(self, connection: NodeConnection, error: Exception) -> None:
         if isinstance(error, OSError):
@@ -444,7 +490,10 @@ class Connections:
 
     def _on_gone(self, channel: int, error: int) -> None:
         connection = self._channels.pop(channel)
-        why = GONE.get(error) or os.strerror(error).lower()
+        why = self._io.reason(channel) or GONE.get(error) or os.strerror(error).lower()
+        kind: type[KafkaError] = KafkaConnectionError
+        if error == errno.EPROTO and connection.state is not ConnectionState.READY:
+            kind = SslAuthenticationError
         if not connection.closing:
             log.log(
                 logging.WARNING if error in OF_OURS else logging.INFO, "Lost the connection to %s: %s", connection, why
@@ -452,14 +501,18 @@ class Connections:
         now_s = time.monotonic()
         self._metrics.disconnected(now_s)
         connection.disconnected(now_s, self._reconnect)
-        self._fail_in_flight(connection, why)
+        if connection.secured is not None and not connection.secured.done():
+            connection.secured.set_exception(_gone(connection, kind, f"{why} (during the TLS handshake)"))
+        self._fail_in_flight(connection, why, kind)
         self._lost(connection)
 
     def _lost(self, connection: NodeConnection) -> None:
         if self.by_node.get(connection.node_id) is connection:
             self._on_lost(connection.node_id)
 
-    def _fail_in_flight(self, connection: NodeConnection, why: str) -> None:
+    def _fail_in_flight(
+        self, connection: NodeConnection, why: str, kind: type[KafkaError] = KafkaConnectionError
+    ) -> None:
         entries = [*connection.in_flight.values(), *connection.silent]
         connection.in_flight.clear()
         connection.silent.clear()
@@ -468,7 +521,7 @@ class Connections:
             if entry.timed_out:
                 _fail(entry, RequestTimedOutError(f"{connection} did not respond in time"))
             else:
-                _fail(entry, KafkaConnectionError(f"the connection to {connection} was lost: {why}"))
+                _fail(entry, _gone(connection, kind, why))
 
     # --- deadlines ----------------------------------------------------------------------------------------------------
 
@@ -506,6 +559,12 @@ class Connections:
         self._sweep_at(next_s, now_s)
 
 
+def _gone(connection: NodeConnection, kind: type[KafkaError], why: str) -> KafkaError:
+    if kind is SslAuthenticationError:
+        return kind(f"{connection} and this client do not agree on TLS: {why}")
+    return kind(f"the connection to {connection} was lost: {why}")
+
+
 def _authenticator(config: ClientConfig) -> SaslAuthenticator | None:
     """Without SASL, the client does not import its code. ConfigError."""
     if not config["security.protocol"].startswith("SASL_"):
@@ -513,6 +572,16 @@ def _authenticator(config: ClientConfig) -> SaslAuthenticator | None:
     from kafkapy.clients.authenticator import sasl_authenticator
 
     return sasl_authenticator(config)
+
+
+def _tls(config: ClientConfig) -> tuple[TlsContext | None, PythonTls | None]:
+    """The TLS of the I/O thread or of Python. Without TLS, the client does not import its code. ConfigError."""
+    if not config["security.protocol"].endswith("SSL"):
+        return None, None
+    from kafkapy.clients.tls import PythonTls, client_tls
+
+    tls = client_tls(config)
+    return (None, tls) if isinstance(tls, PythonTls) else (tls, None)
 
 
 def _largest_response(config: ClientConfig) -> int:

@@ -28,7 +28,8 @@ from kafkapy._speedups.base.posix cimport (
 )
 from kafkapy._speedups.base.send cimport send_free, send_new
 from kafkapy._speedups.base.threads cimport getpid, pthread_create, pthread_join
-from kafkapy._speedups.base.tls cimport TlsContext, transport_tls
+from kafkapy._speedups.base.tls cimport TlsContext
+from kafkapy._speedups.base.tls_transport cimport transport_tls
 from kafkapy._speedups.base.transport cimport transport_plaintext
 from kafkapy._speedups.clients.io.channel cimport (
     IO_ADD,
@@ -59,6 +60,15 @@ cdef extern from "<sys/epoll.h>" nogil:
     uint32_t EPOLLET
 
 SECURED = "secured"
+
+
+cdef bytes host_name(str host):
+    """The name of a server as it stands in certificates. OSError for one that stands in none."""
+    try:
+        # The zone of an IPv6 address belongs to this machine.
+        return host.partition("%")[0].encode("ascii" if host.isascii() else "idna")
+    except UnicodeError:
+        raise OSError(EINVAL, f"{host!r} is no host name") from None
 
 
 @cython.no_gc
@@ -140,6 +150,7 @@ cdef class ClientIo:
         cdef IoMail mail
         cdef ClientChannel* channel
         cdef bytes name
+        cdef const char* text = NULL
         cdef int status
         self.check()
         if fd < 0:
@@ -155,8 +166,11 @@ cdef class ClientIo:
         if tls is None:
             transport_plaintext(&channel.transport, fd)
         else:
-            name = (host or "").encode("idna" if not (host or "").isascii() else "ascii")
-            status = transport_tls(&channel.transport, fd, tls.state, name if host else NULL, port)
+            name = host_name(host or "")
+            # Without a name, the client checks none.
+            if name:
+                text = <const char*>name
+            status = transport_tls(&channel.transport, fd, tls.state, text, port)
             if status:
                 pthread_mutex_destroy(&channel.mutex)
                 del channel
