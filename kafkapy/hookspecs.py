@@ -39,7 +39,8 @@ def register_authorizers() -> Mapping[str, Callable[[], Authorizer]]:  # type: i
     """Authorizers by name, for the key authorizer.class.name.
 
     Each value is called without arguments and gives a `kafkapy.security.authorizer.base.Authorizer`; the broker then
-    calls its `configure(config)` once. Built in: ``allow_all``.
+    calls its `configure(config)` once, and then its `start(services)` where it has one. Built in: ``allow_all``,
+    ``acl``.
     """
 
 

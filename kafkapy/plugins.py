@@ -38,6 +38,7 @@ hookimpl: Final = pluggy.HookimplMarker(hookspecs.PROJECT)
 
 BUILTIN_PLUGINS: Final[Sequence[str]] = (
     "kafkapy.security.authorizer.allow_all",
+    "kafkapy.security.authorizer.acl_plugin",
     "kafkapy.log.backends.local",
     "kafkapy.log.backends.memory",
     "kafkapy.coordinator.group.assignors.uniform",

@@ -315,7 +315,7 @@ class KafkaServer:
 
         For tests and for programs that bring their own.
         """
-        self.context.authorizer = authorizer
+        self._broker.authorizer = self.context.authorizer = authorizer
         self._broker.plane.authorizer_epoch = authorizer.decisions_epoch
 
 

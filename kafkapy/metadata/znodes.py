@@ -7,6 +7,8 @@
     /config/topics|brokers|clients|users/<name>  settings; /config/changes/config_change_<seq> tells of a change
     /controller, /controller_epoch               ephemeral: who controls; how often that has changed
     /admin/delete_topics/<topic>                 the topic is to be deleted
+    /kafka-acl/<Type>/<name>                     ACLs of one resource (literal); /kafka-acl-changes tells of a change
+    /kafka-acl-extended/prefixed/<Type>/<name>   ACLs of a prefix; /kafka-acl-extended-changes tells of a change
     /isr_change_notification, /log_dir_event_notification, /latest_producer_id_block, /cluster/id, /feature
 
 Values are compact JSON in UTF-8, except /controller_epoch (a decimal number). Decoders ignore keys they do not know and
