@@ -1,4 +1,4 @@
-"""The TLS of a client: a context of the I/O kernel, or an ssl.SSLContext of the user.
+"""The TLS of a client.
 
 The I/O thread runs TLS without the GIL by a `TlsContext`. Keys and certificates cannot be taken out of an
 ssl.SSLContext, so its connections run through Python's ssl on the client's loop (`PythonTls`).
@@ -25,7 +25,10 @@ PIECE: Final = 64 * 1024
 
 
 def client_tls(config: ClientConfig) -> TlsContext | PythonTls:
-    """The TLS of a client whose security.protocol has it. Reads files. ConfigError with file and reason."""
+    """The TLS of a client whose security.protocol has it.
+
+    Reads files. ConfigError with file and reason.
+    """
     context = config["ssl.context"]
     if context is None:
         return client_context(SslSettings.from_config(config.get))
