@@ -2,7 +2,7 @@
 
 from cython.operator cimport dereference
 from libc.errno cimport EAGAIN, ECONNRESET, EPIPE, ETIMEDOUT
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset, strerror
 from libcpp.unordered_map cimport unordered_map
@@ -17,10 +17,9 @@ from kafkapy._speedups.base.posix cimport (
     atomic_load,
     atomic_store,
     monotonic_ns,
-    recv,
 )
 from kafkapy._speedups.base.send cimport Send, send_free, send_leave
-from kafkapy._speedups.base.transport cimport transport_send
+from kafkapy._speedups.base.transport cimport transport_send, transport_write_event
 from kafkapy._speedups.network.connection cimport (
     CLOSED_AT_STOP,
     CLOSED_BY_BROKER,
@@ -28,6 +27,7 @@ from kafkapy._speedups.network.connection cimport (
     LEVEL_INFO,
     LEVEL_WARNING,
     LOGGER_PROCESSOR,
+    ListenerSecurity,
     connection_closed,
     connection_unref,
     network_log,
@@ -68,8 +68,12 @@ from kafkapy._speedups.network.request_log cimport (
     request_record_post,
 )
 from kafkapy._speedups.network.selector cimport (
+    MUTE_FAILED,
     MUTE_MEMORY,
     MUTE_REQUEST,
+    STAGE_FAILED,
+    STAGE_READY,
+    STAGE_SASL,
     KafkaChannel,
     selector_remove,
     selector_touch,
@@ -77,6 +81,9 @@ from kafkapy._speedups.network.selector cimport (
 )
 from kafkapy._speedups.network.worker_pool cimport worker_pool_submit
 from kafkapy._speedups.requests.data_plane cimport (
+    API_SASL_AUTHENTICATE,
+    API_SASL_HANDSHAKE,
+    API_VERSIONS,
     OUTCOME_ASK,
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
@@ -95,10 +102,6 @@ from kafkapy._speedups.requests.request_header cimport (
     HeaderStatus,
     request_header_decode,
 )
-
-cdef extern from "<sys/socket.h>" nogil:
-    int MSG_PEEK, MSG_DONTWAIT, SHUT_RDWR, SHUT_WR
-    int shutdown(int fd, int how)
 
 cdef extern from * nogil:
     """
@@ -142,31 +145,60 @@ cdef void channel_close(ProcessorState* p, KafkaChannel* channel, int reason) no
     if channel.away:
         # Its descriptor must not become another connection's while a thread still sends to it.
         channel.close_reason = reason
-        shutdown(channel.transport.fd, SHUT_RDWR)
+        channel.transport.functions.abort(&channel.transport)
         return
     close_for_good(p, channel, reason)
 
 
 cdef void close_for_good(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil:
-    cdef uint8_t rest[4096]
-    cdef int i
     if reason == CLOSED_AT_STOP or channel.close_after_send:
-        # Unread bytes would turn the close into a reset that can overtake the last reply.
-        shutdown(channel.transport.fd, SHUT_WR)
-        for i in range(64):
-            if recv(channel.transport.fd, rest, sizeof(rest), MSG_DONTWAIT) <= 0:
-                break
+        channel.transport.functions.shut_down(&channel.transport)
     channel.transport.functions.close(&channel.transport)
     channel_forget_request(p, channel)
     request_record_free(channel.record)
     channel.record = NULL
     send_free(channel.send)
     channel.send = NULL
+    send_free(channel.farewell)
+    channel.farewell = NULL
     reader_release(&p.reader, channel)
     p.channels.erase(channel.info.id)
     atomic_store(&p.connections, p.channels.size())
     connection_closed(p.registry, channel.info, reason)
     p.closed.push_back(channel)
+
+
+cdef void channel_fail(ProcessorState* p, KafkaChannel* channel, Send* farewell, int64_t delay_ns) noexcept nogil:
+    cdef ListenerSecurity* security = channel.security
+    cdef Due due
+    if security != NULL:
+        atomic_count(&security.reauthentication_failed if channel.stage == STAGE_READY else &security.failed, 1)
+        if delay_ns < 0:
+            delay_ns = security.failed_delay_ns
+    channel.stage = STAGE_FAILED
+    channel.guarded = True
+    channel.mute |= MUTE_FAILED
+    channel.farewell = farewell
+    channel_forget_request(p, channel)
+    atomic_store(&channel.info.in_flight, 0)
+    if delay_ns <= 0:
+        channel_say_farewell(p, channel)
+        return
+    due.at_ns = monotonic_ns() + delay_ns
+    due.connection = channel.info.id
+    p.farewells.push_back(due)
+
+
+cdef void channel_say_farewell(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    channel.close_after_send = True
+    if channel.farewell == NULL:
+        channel_close(p, channel, CLOSED_BY_BROKER)
+        return
+    channel.send = channel.farewell
+    channel.farewell = NULL
+    channel.send_api = API_SASL_AUTHENTICATE
+    channel.send_received_ns = monotonic_ns()
+    write_reply(p, channel)
 
 
 cdef void channels_free_closed(ProcessorState* p) noexcept nogil:
@@ -297,7 +329,8 @@ cdef void channel_sent(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
 
 
 cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, int64_t written) noexcept nogil:
-    cdef char why[160]
+    cdef char why[320]
+    cdef const char* reason
     if written:
         atomic_count_alone(&channel.info.bytes_out, written)
         selector_touch(&p.selector, channel, p.now_ns)
@@ -306,12 +339,15 @@ cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, in
             channel_close(p, channel, CLOSED_BY_PEER)
             return
         # For example, a file is shorter than the reply says.
-        snprintf(why, sizeof(why), b"its reply cannot be sent: %s", strerror(-status))
+        reason = channel.transport.functions.error(&channel.transport)
+        if reason == NULL:
+            reason = strerror(-status)
+        snprintf(why, sizeof(why), b"its reply cannot be sent: %s", reason)
         channel_log_closing(p, channel, LEVEL_WARNING, why)
         channel_close(p, channel, CLOSED_BY_BROKER)
         return
     if status == 0:
-        selector_want(&p.selector, channel, channel.interest | EPOLLOUT)
+        selector_want(&p.selector, channel, channel.interest | transport_write_event(&channel.transport))
         return
     atomic_count(&p.plane.apis[channel.send_api].response_bytes, channel.send.size)
     channel_count_total(p, channel.send_api, channel.send_received_ns)
@@ -498,6 +534,53 @@ cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus s
     channel_close(p, channel, CLOSED_BY_BROKER)
 
 
+cdef HeaderStatus decode(ProcessorState* p, KafkaChannel* channel, WholeFrame* frame,
+                         PendingRequest* pending) noexcept nogil:
+    cdef HeaderStatus status
+    if not channel.guarded:
+        return request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
+    pending.stage = channel.stage
+    pending.is_token = channel.tokens_follow
+    if not pending.is_token:
+        status = request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
+        pending.is_token = (status != HEADER_OK and status != HEADER_UNSUPPORTED_API_VERSIONS
+                            and channel.stage == STAGE_SASL and channel.security.raw_tokens
+                            and atomic_load(&channel.info.requests) == 0)
+    if pending.is_token:
+        pending.tokens_follow = True
+        pending.frame.api_key = API_SASL_AUTHENTICATE
+        pending.frame.api_version = -1
+        pending.frame.correlation_id = 0
+        pending.frame.client_id = NULL
+        pending.frame.client_id_size = -1
+        pending.frame.body = frame.data
+        pending.frame.body_size = frame.size
+        status = HEADER_OK
+    return status
+
+
+cdef bint may_pass(ProcessorState* p, KafkaChannel* channel, PendingRequest* pending) noexcept nogil:
+    """Whether a connection that is not authenticated, or whose session has ended, may send that request. If not, the
+    connection ends."""
+    cdef char why[160]
+    cdef int api = pending.frame.api_key
+    if api == API_SASL_HANDSHAKE or api == API_SASL_AUTHENTICATE:
+        return True
+    if channel.stage == STAGE_SASL:
+        if api == API_VERSIONS:
+            return True
+        snprintf(why, sizeof(why), b"a request with API key %d came before the SASL authentication", api)
+        channel_log_closing(p, channel, LEVEL_INFO, why)
+        channel_fail(p, channel, NULL, -1)
+        return False
+    if channel.session_end_ns == 0 or p.now_ns <= channel.session_end_ns:
+        return True
+    atomic_count(&channel.security.expired, 1)
+    channel_log_closing(p, channel, LEVEL_INFO, b"its session has expired, and it did not authenticate again")
+    channel_close(p, channel, CLOSED_BY_BROKER)
+    return False
+
+
 cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* frame) noexcept nogil:
     cdef PendingRequest* pending = pending_new(p.kept, p.plane, p.mailbox, p.pool, channel.info, &p.left)
     cdef bint in_place = False
@@ -517,9 +600,11 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     elif not own_the_frame(p, pending, frame):
         channel_close(p, channel, CLOSED_BY_BROKER)
         return
-    status = request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
+    status = decode(p, channel, frame, pending)
     if status != HEADER_OK and status != HEADER_UNSUPPORTED_API_VERSIONS:
         refuse_header(p, channel, status, &pending.frame)
+        return
+    if channel.guarded and not may_pass(p, channel, pending):
         return
     pending.api = p.apis.apis[pending.frame.api_key].served
     if in_place and pending.api == NULL:
@@ -527,7 +612,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
         if not own_the_frame(p, pending, frame):
             channel_close(p, channel, CLOSED_BY_BROKER)
             return
-        request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
+        decode(p, channel, frame, pending)
     pending.unsupported_version = status == HEADER_UNSUPPORTED_API_VERSIONS
     pending.frame_size = frame.size
     pending.frame.received_ns = started
@@ -563,6 +648,30 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     carry_out(p, channel, &outcome)
 
 
+cdef const char* other_protocol(int64_t size) noexcept nogil:
+    """Names the protocol whose first bytes look like a frame of that size; NULL: unknown."""
+    cdef uint32_t first = <uint32_t>size
+    if first >> 16 == 0x1603 or first >> 16 == 0x1503:
+        return b"TLS"
+    # The first four letters of GET, POST, HEAD, PUT, OPTIONS, DELETE, CONNECT and PATCH.
+    if (first == 0x47455420 or first == 0x504F5354 or first == 0x48454144 or first == 0x50555420
+            or first == 0x4F505449 or first == 0x44454C45 or first == 0x434F4E4E or first == 0x50415443):
+        return b"HTTP"
+    return NULL
+
+
+cdef void refuse_size(KafkaChannel* channel, int64_t size, char* why, size_t room) noexcept nogil:
+    cdef const char* other = other_protocol(size) if atomic_load(&channel.info.requests) == 0 else NULL
+    cdef const char* key = b"socket.request.max.bytes"
+    if other != NULL:
+        snprintf(why, room, b"%s came instead of Kafka's protocol", other)
+        return
+    if channel.stage == STAGE_SASL:
+        key = b"sasl.server.max.receive.size"
+    snprintf(why, room, b"a request of %lld bytes is not between 0 and %lld (%s)", <long long>size,
+             <long long>channel.max_frame, key)
+
+
 cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     """Handles every whole frame at hand, until one stays in flight or the connection has had its turn."""
     cdef int left = FRAMES_A_TURN
@@ -582,8 +691,7 @@ cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexce
             channel.mute |= MUTE_MEMORY
             p.starving.push_back(channel.info.id)
         elif status == FRAME_INVALID:
-            snprintf(why, sizeof(why), b"a request of %lld bytes is not between 0 and %lld (socket.request.max.bytes)",
-                     <long long>frame.size, <long long>p.reader.max_frame)
+            refuse_size(channel, frame.size, why, sizeof(why))
             channel_log_closing(p, channel, LEVEL_WARNING, why)
             channel_close(p, channel, CLOSED_BY_BROKER)
         elif status != FRAME_PARTIAL:
@@ -597,6 +705,13 @@ cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexce
 
 # ---- events ----------------------------------------------------------------------------------------------------------
 
+cdef void reading_ends(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    cdef const char* reason = channel.transport.functions.error(&channel.transport)
+    if reason != NULL:
+        channel_log_closing(p, channel, LEVEL_INFO, reason)
+    channel_close(p, channel, CLOSED_BY_PEER if reason == NULL else CLOSED_BY_BROKER)
+
+
 cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     cdef int64_t n
     cdef int64_t turn = READ_TURN
@@ -609,7 +724,9 @@ cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
         n = reader_fill(&p.reader, channel)
         if n <= 0:
             if n != -EAGAIN:
-                channel_close(p, channel, CLOSED_BY_PEER)
+                reading_ends(p, channel)
+            elif channel.transport.read_wants_write:
+                selector_want(&p.selector, channel, channel.interest | EPOLLOUT)
             return
         atomic_count_alone(&channel.info.bytes_in, n)
         selector_touch(&p.selector, channel, p.now_ns)
@@ -628,22 +745,25 @@ cdef void peer_shut_down(ProcessorState* p, KafkaChannel* channel) noexcept nogi
     """Handles a peer that will send no more while its channel is muted. The peer may still read its reply (a
     half-closed socket), so only a parked Fetch, which no client sends half-closed, is given up; and only when no
     later request lies behind it."""
-    cdef uint8_t byte
     selector_want(&p.selector, channel, channel.interest & ~EPOLLRDHUP)
     channel.peer_done = True
     if (channel.request != NULL and not channel.request.away and channel.request.parked != NULL
         and channel.request.api.waits_for_records
-            and channel.ahead == NULL and recv(channel.transport.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0):
+            and channel.ahead == NULL and channel.transport.functions.ended(&channel.transport)):
         channel_close(p, channel, CLOSED_BY_PEER)
 
 
 cdef void channel_event(ProcessorState* p, KafkaChannel* channel, unsigned int events) noexcept nogil:
     if channel.closed:
         return
-    if events & EPOLLOUT and channel.send != NULL and not channel.away:
+    if (channel.send != NULL and not channel.away
+            and (events & EPOLLOUT or (channel.transport.write_wants_read and events & EPOLLIN))):
         write_reply(p, channel)
-        if channel.closed:
+        if channel.closed or channel.transport.write_wants_read:
             return
+    if channel.transport.read_wants_write and events & EPOLLOUT and channel.send == NULL:
+        selector_want(&p.selector, channel, channel.interest & ~EPOLLOUT)
+        events |= EPOLLIN
     if not channel.mute:
         if events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) and channel.ahead == NULL:
             channel_read(p, channel)
