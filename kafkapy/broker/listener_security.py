@@ -1,4 +1,4 @@
-"""What the listeners ask of their connections: TLS contexts, SASL limits, and principals of client certificates.
+"""Security of the listeners: TLS contexts, SASL limits, principals of certificates.
 
 Sources: kafka.network.SocketServer, org.apache.kafka.common.network.ChannelBuilders and SslChannelBuilder,
 kafka.server.DynamicListenerConfig.
@@ -96,9 +96,9 @@ class ListenerSecurities:
                 tls.validate(settings)
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Take the stores of this configuration for new connections, also when only a file has changed.
+        """Take the stores of this configuration for new connections.
 
-        A store that cannot be used is logged, and the listener keeps what it has.
+        It may be the same configuration: a file may have changed. A store that cannot be used is logged, and the listener keeps what it has.
         """
         for name, tls in self._tls.items():
             try:

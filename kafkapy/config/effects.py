@@ -27,7 +27,7 @@ NOTHING_READS: Final = (
 _SINGLE_KEYS: Final = frozenset((
     "alter.config.policy.class.name", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
     "broker.heartbeat.interval.ms", "broker.session.timeout.ms", "client.quota.callback.class",
-    "connection.failed.authentication.delay.ms", "connections.max.reauth.ms", "control.plane.listener.name",
+    "connections.max.reauth.ms", "control.plane.listener.name",
     "controller.socket.timeout.ms", "create.topic.policy.class.name",
     "delete.records.purgatory.purge.interval.requests", "early.start.listeners", "eligible.leader.replicas.enable",
     "fetch.purgatory.purge.interval.requests", "group.coordinator.append.linger.ms", "group.coordinator.new.enable",
@@ -39,7 +39,7 @@ _SINGLE_KEYS: Final = frozenset((
     "replica.fetch.min.bytes", "replica.fetch.response.max.bytes", "replica.fetch.wait.max.ms",
     "replica.lag.time.max.ms", "replica.selector.class", "replica.socket.receive.buffer.bytes",
     "replica.socket.timeout.ms", "security.providers", "server.max.startup.time.ms",
-    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
+    "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
     "transaction.state.log.load.buffer.size", "unclean.leader.election.interval.ms",
     "unstable.api.versions.enable", "unstable.feature.versions.enable", "zookeeper.clientCnxnSocket",
     "zookeeper.max.in.flight.requests", "zookeeper.set.acl",
