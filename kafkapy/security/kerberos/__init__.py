@@ -1,0 +1,1 @@
+"""Kerberos: names of principals, tickets and the gssapi library, for brokers and clients."""

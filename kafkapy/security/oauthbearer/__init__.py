@@ -1,0 +1,1 @@
+"""OAUTHBEARER (RFC 7628): messages, JSON web tokens and key sets."""
