@@ -1,4 +1,4 @@
-"""What the listeners ask of their connections: TLS contexts, SASL limits, and principals of client certificates.
+"""Security of the listeners: TLS contexts, SASL limits, principals of certificates.
 
 Sources: kafka.network.SocketServer, org.apache.kafka.common.network.ChannelBuilders and SslChannelBuilder,
 kafka.server.DynamicListenerConfig.
@@ -26,9 +26,9 @@ logger = logging.getLogger("kafka.network.SocketServer")
 
 
 class ListenerSecurities:
-    """Owns the TLS contexts and the principal mappers of the listeners. Made at the start; on the control loop.
+    """Owns the TLS contexts and principal mappers of the listeners.
 
-    A broker without TLS and SASL imports nothing for it.
+    Made at the start; lives on the control loop. A broker without TLS and SASL imports nothing for it.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -96,9 +96,10 @@ class ListenerSecurities:
                 tls.validate(settings)
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Take the stores of this configuration for new connections, also when only a file has changed.
+        """Load the stores of this configuration for new connections.
 
-        A store that cannot be used is logged, and the listener keeps what it has.
+        It may be the same configuration: a file may have changed. A listener keeps its stores when the new ones cannot
+        be used; the log says why.
         """
         for name, tls in self._tls.items():
             try:

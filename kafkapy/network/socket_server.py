@@ -68,7 +68,7 @@ def usable_cores(most: int) -> int:
 
 
 class ListenerSecurity(NamedTuple):
-    """What a listener asks of its connections before it serves them."""
+    """The security of a listener: its connections pass it before they are served."""
 
     tls: TlsContext | None = None
     sasl: bool = False
