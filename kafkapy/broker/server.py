@@ -27,7 +27,7 @@ from kafkapy.broker.context import BrokerContext
 from kafkapy.broker.loop_lag import LoopLag
 from kafkapy.broker.message_conversion import ConversionCounts
 from kafkapy.broker.meta_properties import StartupError
-from kafkapy.broker.parts import control, data_plane, metadata, metrics, resources, storage
+from kafkapy.broker.parts import control, data_plane, metadata, metrics, resources, security, storage
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import KafkaError
@@ -53,6 +53,8 @@ PARTS: Final[tuple[type[Part], ...]] = (
     data_plane.Plane,
     control.Replicas,
     control.Authorization,
+    security.Tokens,
+    security.Logins,
     control.Control,
     data_plane.Network,
     data_plane.Appends,
@@ -315,7 +317,7 @@ class KafkaServer:
 
         For tests and for programs that bring their own.
         """
-        self.context.authorizer = authorizer
+        self._broker.authorizer = self.context.authorizer = authorizer
         self._broker.plane.authorizer_epoch = authorizer.decisions_epoch
 
 

@@ -191,6 +191,10 @@ class BrokerConfig:
                 return self._values[specific]
         return self._values.get(prefix + name, self._values[name])
 
+    def values_of(self, prefixes: tuple[str, ...]) -> dict[str, Any]:
+        """The effective values of the keys that begin with one of the prefixes."""
+        return {name: value for name, value in self._values.items() if name.startswith(prefixes)}
+
     def plain(self) -> dict[str, str | None]:
         """Every value as text, with hidden secrets, for the log."""
         return {name: self._shown(name, value) for name, value in sorted(self._values.items())}

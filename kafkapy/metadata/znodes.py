@@ -7,6 +7,8 @@
     /config/topics|brokers|clients|users/<name>  settings; /config/changes/config_change_<seq> tells of a change
     /controller, /controller_epoch               ephemeral: who controls; how often that has changed
     /admin/delete_topics/<topic>                 the topic is to be deleted
+    /kafka-acl/<Type>/<name>                     ACLs of one resource (literal); /kafka-acl-changes tells of a change
+    /kafka-acl-extended/prefixed/<Type>/<name>   ACLs of a prefix; /kafka-acl-extended-changes tells of a change
     /isr_change_notification, /log_dir_event_notification, /latest_producer_id_block, /cluster/id, /feature
 
 Values are compact JSON in UTF-8, except /controller_epoch (a decimal number). Decoders ignore keys they do not know and
@@ -33,7 +35,8 @@ CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 CONFIG: Final = "/config"
 CONFIG_CHANGES: Final = "/config/changes"
-CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
+CONFIG_CHANGE: Final = "config_change_"
+"""The beginning of the names of notifications."""
 ISR_CHANGES: Final = "/isr_change_notification"
 ISR_CHANGE_PREFIX: Final = "/isr_change_notification/isr_change_"
 LOG_DIR_EVENTS: Final = "/log_dir_event_notification"

@@ -146,12 +146,23 @@ class CredentialCache:
     Owned by the broker and kept up to date from the metadata store; used on the control loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, secret: bytes) -> None:
+        """`secret` makes the salts of unknown users; it stays the same for the life of the cluster."""
+        self._secret = secret
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
 
     def credential(self, mechanism: str, user: str) -> ScramCredential | None:
         """The credential of a user, None when there is none."""
         return self._credentials.get((mechanism, user))
+
+    def unknown(self, mechanism: str, user: str) -> ScramCredential:
+        """A credential that no password fits.
+
+        It has the salt that this unknown user always gets.
+        """
+        salt = hmac.digest(self._secret, f"{mechanism},{user}".encode(), "sha256")[:SALT_BYTES]
+        key = os.urandom(ScramMechanism.of_name(mechanism).size)
+        return ScramCredential(salt, key, key, DEFAULT_ITERATIONS)
 
     def update(self, user: str, config: Mapping[str, str]) -> list[str]:
         """Take over a user's keys in the metadata store.

@@ -111,7 +111,6 @@ CHECKS_SOMETHING = {"broker.id.generation.enable"}
 MENTIONED = {
     "control.plane.listener.name": None,
     "process.roles": None,
-    "sasl.enabled.mechanisms": None,
     "remote.log.storage.manager.impl.prefix": None,
     "remote.log.metadata.manager.impl.prefix": None,
 }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import partial
+from typing import Final
 
 from kafkapy._speedups.log.appender import LogAppender
 from kafkapy.broker.apis import KafkaApis
+from kafkapy.broker.authorizer_parts import AuthorizerParts
 from kafkapy.broker.auto_topics import AutoTopicCreation
 from kafkapy.broker.context import BrokerContext
 from kafkapy.broker.coordinators import Coordinators
@@ -20,10 +23,14 @@ from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.znodes import BrokerRegistration
 from kafkapy.replica.replica_manager import ReplicaManager
+from kafkapy.security.authorizer.allow_all import AllowAllAuthorizer
 
 __all__ = ["Authorization", "Control", "Controllership", "Followers", "Replicas"]
 
 logger = logging.getLogger("kafka.server.KafkaServer")
+
+EPOCH_LOOK_S: Final = 1.0
+"""Seconds between two looks at the epoch of an authorizer without `start`."""
 
 
 class Replicas(Part):
@@ -52,19 +59,43 @@ class Replicas(Part):
 
 
 class Authorization(Part):
-    """Makes the authorizer that the configuration names."""
+    """Makes the configured authorizer, and passes its epochs to the data plane."""
 
     name = "authorizer"
 
+    def __init__(self) -> None:
+        self._services: AuthorizerParts | None = None
+        self._looking: asyncio.Task[None] | None = None
+
     async def start(self, broker: Broker) -> None:
-        """Make it."""
-        broker.authorizer = broker.plugins.create_authorizer(broker.config)
-        broker.plane.authorizer_epoch = broker.authorizer.decisions_epoch
+        """Make it, and let it load its ACLs."""
+        broker.authorizer = authorizer = broker.plugins.create_authorizer(broker.config)
+        start = getattr(authorizer, "start", None)
+        if start is not None:
+            self._services = AuthorizerParts(broker)
+            await start(self._services)
+        elif type(authorizer) is not AllowAllAuthorizer:
+            self._looking = asyncio.get_running_loop().create_task(self._look(broker), name="authorizer-epoch")
+        broker.plane.authorizer_epoch = authorizer.decisions_epoch
 
     async def stop(self, broker: Broker) -> None:
         """Close it."""
-        if hasattr(broker, "authorizer"):
-            broker.authorizer.close()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        try:
+            if hasattr(broker, "authorizer"):
+                broker.authorizer.close()
+        finally:
+            if self._services is not None:
+                await self._services.stop()
+
+    @staticmethod
+    async def _look(broker: Broker) -> None:
+        """Look for another epoch of an authorizer that does not announce it."""
+        while True:
+            await asyncio.sleep(EPOCH_LOOK_S)
+            broker.plane.authorizer_epoch = broker.authorizer.decisions_epoch
 
 
 class Control(Part):
@@ -116,6 +147,9 @@ class Control(Part):
             producer_ids=producer_ids,
             auto_topics=AutoTopicCreation(broker.dynamic, topic_admin),
             coordinators=coordinators,
+            authentication=broker.authentication,
+            scram_credentials=broker.scram_credentials,
+            tokens=broker.tokens,
         )
         broker.apis = KafkaApis(broker.context)
 

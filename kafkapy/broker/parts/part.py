@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from kafkapy._speedups.requests.data_plane import DataPlane
     from kafkapy._speedups.requests.partition_table import PartitionTable
     from kafkapy.broker.apis import KafkaApis
+    from kafkapy.broker.authentication import Authentication
     from kafkapy.broker.context import BrokerContext
     from kafkapy.broker.data_plane_asks import DataPlaneAsks
     from kafkapy.broker.data_plane_events import DataPlaneEvents
+    from kafkapy.broker.delegation_tokens import DelegationTokenManager
     from kafkapy.broker.descriptors import DescriptorBudget
     from kafkapy.broker.dynamic_config import DynamicConfig
+    from kafkapy.broker.listener_security import ListenerSecurities
     from kafkapy.broker.metrics_listener import MetricsListener
     from kafkapy.broker.scheduler import KafkaScheduler
+    from kafkapy.broker.scram_credentials import ScramCredentials
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.log.log_manager import LogManager
     from kafkapy.metadata.cache import MetadataCache
@@ -63,8 +67,12 @@ class Broker:
     metadata_cache: MetadataCache
     replica_manager: ReplicaManager
     authorizer: Authorizer
+    tokens: DelegationTokenManager
+    scram_credentials: ScramCredentials
+    authentication: Authentication
     context: BrokerContext
     apis: KafkaApis
+    listener_security: ListenerSecurities
     socket_server: SocketServer
     plane_events: DataPlaneEvents
     asks: DataPlaneAsks
@@ -99,6 +107,11 @@ class Broker:
     def alone(self) -> bool:
         """Whether the metadata store could have other brokers, which are not served yet."""
         return self.config.metadata_store == "zookeeper"
+
+    @property
+    def has_sasl(self) -> bool:
+        """Whether a listener authenticates its clients by SASL."""
+        return any(endpoint.security_protocol.sasl for endpoint in self.config.listeners)
 
     @property
     def broker_epoch(self) -> int:

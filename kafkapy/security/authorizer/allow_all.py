@@ -56,13 +56,13 @@ class AllowAllAuthorizer:
         self, context: AuthorizableRequestContext, bindings: Sequence[AclBinding]
     ) -> list[KafkaError | None]:
         """SECURITY_DISABLED for each ACL."""
-        return [error_for(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in bindings]
+        return [error_for(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER)] * len(bindings)
 
     def delete_acls(
         self, context: AuthorizableRequestContext, filters: Sequence[AclBindingFilter]
     ) -> list[AclDeleteResult]:
         """SECURITY_DISABLED for each filter."""
-        return [AclDeleteResult(error=error_for(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER)) for _ in filters]
+        return [AclDeleteResult(error=error_for(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER))] * len(filters)
 
     def acls(self, acl_filter: AclBindingFilter) -> Iterable[AclBinding]:
         """Raises SecurityDisabledError: this authorizer keeps no ACLs."""

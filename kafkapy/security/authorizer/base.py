@@ -2,22 +2,40 @@
 
 The broker calls an authorizer on the control loop, and it answers at once, from memory. The data plane caches the
 answers for each connection and drops them when `decisions_epoch` changes; so a produce or fetch asks once per topic,
-not each time. Source: KIP-504.
+not each time. An authorizer with a method `start` gets the metadata store from it, and announces its changes. Source:
+KIP-504.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import KafkaError
-from kafkapy.types import AclOperation, AclPermissionType, PatternType, ResourceType, SecurityProtocol
+from kafkapy.security.authorizer.bindings import AclBinding, AclBindingFilter, AclDeleteResult
+from kafkapy.types import AclOperation, PatternType, ResourceType, SecurityProtocol
+
+if TYPE_CHECKING:
+    from kafkapy.metadata.acl_store import AclStore
+    from kafkapy.metadata.store import MetadataStore
+
+__all__ = [
+    "ALLOW_ALL_EPOCH",
+    "AclBinding",
+    "AclBindingFilter",
+    "AclDeleteResult",
+    "Action",
+    "AuthorizableRequestContext",
+    "AuthorizationResult",
+    "Authorizer",
+    "AuthorizerServices",
+    "StartsWithServices",
+]
 
 ALLOW_ALL_EPOCH: Final = -1
 """The `decisions_epoch` of an authorizer that denies nothing: the data plane never asks it."""
-
 
 
 class AuthorizationResult(Enum):
@@ -31,7 +49,7 @@ class Action(NamedTuple):
     """One question: an operation on one resource.
 
     `log_if_allowed` and `log_if_denied` say whether the authorizer logs its answer. A list that is filtered for a
-    client's permissions logs nothing.
+    client's permissions logs nothing. `reference_count` is the number of times the request names the resource.
     """
 
     operation: AclOperation
@@ -40,6 +58,7 @@ class Action(NamedTuple):
     pattern_type: PatternType = PatternType.LITERAL
     log_if_allowed: bool = True
     log_if_denied: bool = True
+    reference_count: int = 1
 
 
 class AuthorizableRequestContext(Protocol):
@@ -81,41 +100,42 @@ class AuthorizableRequestContext(Protocol):
         """The correlation id of the request's header."""
 
 
-class AclBinding(NamedTuple):
-    """One ACL: resource pattern, principal, host, operation, and permission.
+class AuthorizerServices(Protocol):
+    """The parts of the broker that an authorizer gets by its `start`.
 
-    `host` is an address, or ``*`` for all addresses.
+    Used on the control loop.
     """
 
-    resource_type: ResourceType
-    resource_name: str
-    pattern_type: PatternType
-    principal: str
-    host: str
-    operation: AclOperation
-    permission_type: AclPermissionType
+    @property
+    def node_id(self) -> int:
+        """The broker's id."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster."""
+
+    @property
+    def metadata_store(self) -> MetadataStore:
+        """The cluster's metadata store, open until the authorizer has been closed."""
+
+    async def acl_store(self) -> AclStore:
+        """The ACLs in Kafka's nodes of the metadata store, not loaded yet.
+
+        The broker stops it after the authorizer. StoreUnavailableError when authorizer.zookeeper.url does not answer.
+        """
+
+    def decisions_changed(self) -> None:
+        """Pass the authorizer's new `decisions_epoch` to the data plane, which drops its cached answers."""
 
 
-class AclBindingFilter(NamedTuple):
-    """A filter for ACLs.
+class StartsWithServices(Protocol):
+    """The optional method of an authorizer that stores ACLs, or whose answers change."""
 
-    None, ANY, and MATCH as pattern type, match every value.
-    """
+    async def start(self, services: AuthorizerServices) -> None:
+        """Load the ACLs; the broker calls it once, after `configure`.
 
-    resource_type: ResourceType = ResourceType.ANY
-    resource_name: str | None = None
-    pattern_type: PatternType = PatternType.ANY
-    principal: str | None = None
-    host: str | None = None
-    operation: AclOperation = AclOperation.ANY
-    permission_type: AclPermissionType = AclPermissionType.ANY
-
-
-class AclDeleteResult(NamedTuple):
-    """The ACLs that one filter deleted, or the error that prevented it."""
-
-    deleted: tuple[AclBinding, ...] = ()
-    error: KafkaError | None = None
+        The broker accepts clients afterwards. ConfigError and MetadataStoreError stop the broker's start.
+        """
 
 
 @runtime_checkable
@@ -123,14 +143,15 @@ class Authorizer(Protocol):
     """Decides which actions principals may do.
 
     A plugin registers its factory; the broker owns the authorizer and calls it on the control loop only. `authorize`
-    must not block: ACLs live in memory.
+    must not block: ACLs live in memory. An authorizer may also have the method `start` of `StartsWithServices`.
     """
 
     @property
     def decisions_epoch(self) -> int:
         """A number that grows whenever an answer may have changed.
 
-        `ALLOW_ALL_EPOCH` when the authorizer never denies an action.
+        `ALLOW_ALL_EPOCH` when the authorizer never denies an action. The broker reads it after
+        `AuthorizerServices.decisions_changed`; without a `start` it looks every second.
         """
 
     def configure(self, config: BrokerConfig) -> None:
@@ -151,15 +172,16 @@ class Authorizer(Protocol):
 
     def create_acls(
         self, context: AuthorizableRequestContext, bindings: Sequence[AclBinding]
-    ) -> list[KafkaError | None]:
+    ) -> list[KafkaError | None] | Awaitable[list[KafkaError | None]]:
         """Add ACLs; one result for each, in order.
 
+        An authorizer that writes returns an awaitable, and its writes are done when that gives its result.
         SECURITY_DISABLED when this authorizer keeps no ACLs.
         """
 
     def delete_acls(
         self, context: AuthorizableRequestContext, filters: Sequence[AclBindingFilter]
-    ) -> list[AclDeleteResult]:
+    ) -> list[AclDeleteResult] | Awaitable[list[AclDeleteResult]]:
         """Delete the ACLs that match; one result for each filter, in order."""
 
     def acls(self, acl_filter: AclBindingFilter) -> Iterable[AclBinding]:

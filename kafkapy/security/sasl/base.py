@@ -94,6 +94,12 @@ class CredentialSource(Protocol):
     def credential(self, mechanism: str, user: str) -> ScramCredential | None:
         """The credential of a user, None when there is none."""
 
+    def unknown(self, mechanism: str, user: str) -> ScramCredential:
+        """A credential that no password fits.
+
+        It has the salt that this unknown user always gets.
+        """
+
 
 class TokenSource(Protocol):
     """Delegation tokens, with the SCRAM credentials that log in by them."""
