@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from kafkapy.security.scram import ScramMechanism
 
 PLAIN_USERS = {"admin": "admin-secret", "alice": "wonder", "bob": "builder"}
 LISTENER = "SASL_PLAINTEXT"
-_names = itertools.count(1)
 
 
 def sasl_config(directory: Path, keys: dict[str, str] | None = None) -> BrokerConfig:
@@ -91,25 +90,19 @@ def logged_in(server: KafkaServer, user: str = "alice") -> Client:
 
 def add_scram_user(server: KafkaServer, user: str, password: str, iterations: int = 4096) -> None:
     """A user with credentials of both mechanisms, made by a request."""
-    from kafkapy.clients.admin.users import UserScramCredentialUpsertion
-
-    made = [
-        UserScramCredentialUpsertion(user, each, password, iterations) for each in ScramMechanism if each.value
-    ]
+    salt = hashlib.sha256(user.encode()).digest()[:24]
     upsertions = [
         AlterUserScramCredentialsRequest.Upsertion(
             name=user,
-            mechanism=each.mechanism,
-            iterations=each.iterations,
-            salt=each.salt,
-            salted_password=each.salted_password,
+            mechanism=each,
+            iterations=iterations,
+            salt=salt,
+            salted_password=hashlib.pbkdf2_hmac(each.hash_name, password.encode(), salt, iterations),
         )
-        for each in made
+        for each in ScramMechanism
+        if each
     ]
     client = logged_in(server, "admin")
     response = client(AlterUserScramCredentialsRequest(deletions=[], upsertions=upsertions), 0)
     assert [each.error_code for each in response.results] == [ErrorCode.NONE]
     client.close()
-
-
-
