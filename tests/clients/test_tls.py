@@ -257,8 +257,25 @@ def test_a_missing_client_certificate_is_raised_or_tried_again(run: Run, place: 
 def test_a_client_without_tls_is_told_of_a_tls_listener(run: Run, place: Place) -> None:
     async def scenario() -> None:
         async with tls_cluster(place.server(certificates.localhost())) as cluster:
-            error = await refusal(cluster.bootstrap)
-            assert "set security.protocol to SSL or SASL_SSL" in str(error)
+            with pytest.raises(NoBrokersAvailableError, match=r"does the listener need TLS\? see security\.protocol"):
+                async with client(cluster.bootstrap, bootstrap_timeout_ms=300):
+                    pass
+
+    run(scenario())
+
+
+def test_a_tls_alert_is_told_at_once(run: Run) -> None:
+    """As TLS of Java answers a client without TLS."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"\x15\x03\x03\x00\x02\x02\x50")
+        await writer.drain()
+        writer.close()
+
+    async def scenario() -> None:
+        async with raw_server(serve) as address:
+            assert "set security.protocol to SSL or SASL_SSL" in str(await refusal(address))
 
     run(scenario())
 
