@@ -49,9 +49,7 @@ class Certificate:
 
     @property
     def chain_pem(self) -> bytes:
-        return b"".join(
-            each.public_bytes(serialization.Encoding.PEM) for each in (self.certificate, *self.issuers)
-        )
+        return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in (self.certificate, *self.issuers))
 
     @property
     def pem(self) -> bytes:

@@ -13,9 +13,9 @@ import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kafkapy._speedups.network.network_request import SASL_TOKEN
 from kafkapy._speedups.protocol.codec import decode_request
 from kafkapy._speedups.protocol.encoder import encode_response
-from kafkapy.broker.authentication import SASL_TOKEN
 from kafkapy.broker.context import BrokerContext, RequestContext
 from kafkapy.broker.handlers import SERVED
 from kafkapy.broker.large_messages import LargeMessages

@@ -35,8 +35,6 @@ JAAS_KEY: Final = "sasl.jaas.config"
 HANDLER_KEY: Final = "sasl.server.callback.handler.class"
 ENABLED_KEY: Final = "sasl.enabled.mechanisms"
 REAUTHENTICATION_KEY: Final = "connections.max.reauth.ms"
-SASL_TOKEN: Final = -36
-"""The API key of a NetworkRequest that is a token without a header."""
 JAAS_FILE: Final = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 """The JAAS file in KAFKA_OPTS, as Kafka's start scripts take it."""
 JAAS_CONTEXT: Final = "KafkaServer"

@@ -6,7 +6,7 @@ Source: kafka.server.AuthHelper for the authorization questions, kafka.network.R
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -157,7 +157,7 @@ class NetworkContext:
     @property
     def principal(self) -> KafkaPrincipal:
         """The principal of the connection; it cannot change while the request is served."""
-        return _principal(self.request.principal)
+        return _principal(self.request.principal, self.request.token_authenticated)
 
 
 class RequestContext(NetworkContext):
@@ -264,6 +264,7 @@ def decide(
 
 
 @lru_cache(1000)
-def _principal(text: str) -> KafkaPrincipal:
+def _principal(text: str, token_authenticated: bool) -> KafkaPrincipal:
     """The principal behind a connection's "Type:name"; few differ, so they are made once."""
-    return KafkaPrincipal.parse(text)
+    principal = KafkaPrincipal.parse(text)
+    return replace(principal, token_authenticated=True) if token_authenticated else principal

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
 
 NOTHING_READS: Final = (
-    "sasl.client.*", "sasl.kerberos.*", "sasl.login.*", "sasl.mechanism.*", "sasl.oauthbearer.*", "sasl.server.max.*",
-    "ssl.*", "password.encoder.*", "remote.*", "group.share.*", "controller.quorum.*",
+    "sasl.client.*", "sasl.kerberos.*", "sasl.login.*", "sasl.mechanism.*", "sasl.oauthbearer.*",
+    "password.encoder.*", "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "authorizer.zookeeper.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
     "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.*", "follower.*", "log.local.retention.*",
@@ -28,7 +28,7 @@ NOTHING_READS: Final = (
 _SINGLE_KEYS: Final = frozenset((
     "alter.config.policy.class.name", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
     "broker.heartbeat.interval.ms", "broker.session.timeout.ms", "client.quota.callback.class",
-    "connection.failed.authentication.delay.ms", "control.plane.listener.name",
+    "control.plane.listener.name",
     "controller.socket.timeout.ms", "create.topic.policy.class.name",
     "delete.records.purgatory.purge.interval.requests", "early.start.listeners", "eligible.leader.replicas.enable",
     "fetch.purgatory.purge.interval.requests", "group.coordinator.append.linger.ms", "group.coordinator.new.enable",
@@ -40,7 +40,8 @@ _SINGLE_KEYS: Final = frozenset((
     "replica.fetch.min.bytes", "replica.fetch.response.max.bytes", "replica.fetch.wait.max.ms",
     "replica.lag.time.max.ms", "replica.selector.class", "replica.socket.receive.buffer.bytes",
     "replica.socket.timeout.ms", "security.providers", "server.max.startup.time.ms",
-    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
+    "ssl.engine.factory.class", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
     "transaction.state.log.load.buffer.size", "unclean.leader.election.interval.ms",
     "unstable.api.versions.enable", "unstable.feature.versions.enable", "zookeeper.clientCnxnSocket",
     "zookeeper.max.in.flight.requests", "zookeeper.set.acl",
@@ -71,6 +72,7 @@ LISTENER_LIMITS: Final = frozenset(("max.connections", "max.connection.creation.
 """Limits that work for one listener."""
 SASL_LISTENER_KEYS: Final = frozenset((
     "connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.server.callback.handler.class",
+    "sasl.server.max.receive.size",
 ))  # fmt: skip
 """Keys of SASL that work for one listener, some also for one mechanism of it."""
 
@@ -92,7 +94,8 @@ def has_effect(config: BrokerConfig, name: str) -> bool:
     if key is None:
         return config.definition.has_prefix(name)
     if name != key.name:
-        return key.name in LISTENER_LIMITS | SASL_LISTENER_KEYS or key.name not in BROKER_CONFIG_DEF
+        in_force = key.name.startswith("ssl.") and key.name not in WITHOUT_EFFECT
+        return in_force or key.name in LISTENER_LIMITS | SASL_LISTENER_KEYS or key.name not in BROKER_CONFIG_DEF
     conditional = CONDITIONAL.get(name)
     return name not in WITHOUT_EFFECT and (conditional is None or conditional(config))
 

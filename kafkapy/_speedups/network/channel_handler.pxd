@@ -124,5 +124,5 @@ cdef void request_wake(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 cdef void request_come_back(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 # Handles the received whole frames, until one stays in flight.
 cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexcept nogil
-cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil
-cdef void channel_event(ProcessorState* p, KafkaChannel* channel, unsigned int events) noexcept nogil
+# Writes as much of the reply as the socket takes.
+cdef void channel_write(ProcessorState* p, KafkaChannel* channel) noexcept nogil

@@ -1,15 +1,15 @@
 """One connection of a Processor (see channel_handler.pxd)."""
 
 from cython.operator cimport dereference
-from libc.errno cimport EAGAIN, ECONNRESET, EPIPE, ETIMEDOUT
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.errno cimport ECONNRESET, EPIPE, ETIMEDOUT
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset, strerror
 from libcpp.unordered_map cimport unordered_map
 from posix.unistd cimport close
 
 from kafkapy._speedups.base.blocking cimport NetworkThread, become_spare, is_alone, network_thread
-from kafkapy._speedups.base.epoll cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
+from kafkapy._speedups.base.epoll cimport EPOLLIN, EPOLLOUT
 from kafkapy._speedups.base.posix cimport (
     atomic_add,
     atomic_count,
@@ -32,6 +32,14 @@ from kafkapy._speedups.network.connection cimport (
     connection_unref,
     network_log,
 )
+from kafkapy._speedups.network.frame_guard cimport (
+    GUARD_EXPIRED,
+    GUARD_PASS,
+    GuardResult,
+    explain_size,
+    guarded_decode,
+    guarded_pass,
+)
 from kafkapy._speedups.network.frame_reader cimport (
     FRAME_INVALID,
     FRAME_NO_MEMORY,
@@ -42,13 +50,12 @@ from kafkapy._speedups.network.frame_reader cimport (
     FrameStatus,
     WholeFrame,
     reader_donate,
-    reader_fill,
     reader_next,
     reader_release,
     reader_stash,
 )
 from kafkapy._speedups.network.mailbox cimport MAIL_SENT, Mailbox, mailbox_post_token
-from kafkapy._speedups.network.memory_pool cimport buffer_take, pool_available, pool_reserve
+from kafkapy._speedups.network.memory_pool cimport buffer_take, pool_reserve
 from kafkapy._speedups.network.pending_request cimport (
     PendingRequest,
     pending_new,
@@ -73,7 +80,6 @@ from kafkapy._speedups.network.selector cimport (
     MUTE_REQUEST,
     STAGE_FAILED,
     STAGE_READY,
-    STAGE_SASL,
     KafkaChannel,
     selector_remove,
     selector_touch,
@@ -82,8 +88,6 @@ from kafkapy._speedups.network.selector cimport (
 from kafkapy._speedups.network.worker_pool cimport worker_pool_submit
 from kafkapy._speedups.requests.data_plane cimport (
     API_SASL_AUTHENTICATE,
-    API_SASL_HANDSHAKE,
-    API_VERSIONS,
     OUTCOME_ASK,
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
@@ -198,7 +202,7 @@ cdef void channel_say_farewell(ProcessorState* p, KafkaChannel* channel) noexcep
     channel.farewell = NULL
     channel.send_api = API_SASL_AUTHENTICATE
     channel.send_received_ns = monotonic_ns()
-    write_reply(p, channel)
+    channel_write(p, channel)
 
 
 cdef void channels_free_closed(ProcessorState* p) noexcept nogil:
@@ -300,7 +304,7 @@ cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogi
         channel_unmute(p, channel, MUTE_REQUEST)
 
 
-cdef void write_reply(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+cdef void channel_write(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     cdef int64_t written = 0
     cdef int status
     cdef NetworkThread* thread = NULL
@@ -376,7 +380,7 @@ cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* se
     channel.send_received_ns = channel.request.frame.received_ns
     channel.record = record_of(p, channel.request)
     channel_forget_request(p, channel)
-    write_reply(p, channel)
+    channel_write(p, channel)
 
 
 # ---- requests --------------------------------------------------------------------------------------------------------
@@ -534,57 +538,25 @@ cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus s
     channel_close(p, channel, CLOSED_BY_BROKER)
 
 
-cdef HeaderStatus decode(ProcessorState* p, KafkaChannel* channel, WholeFrame* frame,
-                         PendingRequest* pending) noexcept nogil:
-    cdef HeaderStatus status
-    if not channel.guarded:
-        return request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
-    pending.stage = channel.stage
-    pending.is_token = channel.tokens_follow
-    if not pending.is_token:
-        status = request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
-        pending.is_token = (status != HEADER_OK and status != HEADER_UNSUPPORTED_API_VERSIONS
-                            and channel.stage == STAGE_SASL and channel.security.raw_tokens
-                            and atomic_load(&channel.info.requests) == 0)
-    if pending.is_token:
-        pending.tokens_follow = True
-        pending.frame.api_key = API_SASL_AUTHENTICATE
-        pending.frame.api_version = -1
-        pending.frame.correlation_id = 0
-        pending.frame.client_id = NULL
-        pending.frame.client_id_size = -1
-        pending.frame.body = frame.data
-        pending.frame.body_size = frame.size
-        status = HEADER_OK
-    return status
-
-
-cdef bint may_pass(ProcessorState* p, KafkaChannel* channel, PendingRequest* pending) noexcept nogil:
-    """Whether a connection that is not authenticated, or whose session has ended, may send that request. If not, the
-    connection ends."""
+cdef void refuse_guarded(ProcessorState* p, KafkaChannel* channel, const PendingRequest* pending,
+                         GuardResult result) noexcept nogil:
     cdef char why[160]
-    cdef int api = pending.frame.api_key
-    if api == API_SASL_HANDSHAKE or api == API_SASL_AUTHENTICATE:
-        return True
-    if channel.stage == STAGE_SASL:
-        if api == API_VERSIONS:
-            return True
-        snprintf(why, sizeof(why), b"a request with API key %d came before the SASL authentication", api)
-        channel_log_closing(p, channel, LEVEL_INFO, why)
-        channel_fail(p, channel, NULL, -1)
-        return False
-    if channel.session_end_ns == 0 or p.now_ns <= channel.session_end_ns:
-        return True
-    atomic_count(&channel.security.expired, 1)
-    channel_log_closing(p, channel, LEVEL_INFO, b"its session has expired, and it did not authenticate again")
-    channel_close(p, channel, CLOSED_BY_BROKER)
-    return False
+    if result == GUARD_EXPIRED:
+        atomic_count(&channel.security.expired, 1)
+        channel_log_closing(p, channel, LEVEL_INFO, b"its session has expired, and it did not authenticate again")
+        channel_close(p, channel, CLOSED_BY_BROKER)
+        return
+    snprintf(why, sizeof(why), b"a request with API key %d came before the SASL authentication",
+             <int>pending.frame.api_key)
+    channel_log_closing(p, channel, LEVEL_INFO, why)
+    channel_fail(p, channel, NULL, -1)
 
 
 cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* frame) noexcept nogil:
     cdef PendingRequest* pending = pending_new(p.kept, p.plane, p.mailbox, p.pool, channel.info, &p.left)
     cdef bint in_place = False
     cdef HeaderStatus status
+    cdef GuardResult guard
     cdef ApiCounters* counters
     cdef Outcome outcome
     cdef NetworkThread* thread
@@ -600,19 +572,28 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     elif not own_the_frame(p, pending, frame):
         channel_close(p, channel, CLOSED_BY_BROKER)
         return
-    status = decode(p, channel, frame, pending)
+    if channel.guarded:
+        status = guarded_decode(p.apis, channel, frame.data, frame.size, pending)
+    else:
+        status = request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
     if status != HEADER_OK and status != HEADER_UNSUPPORTED_API_VERSIONS:
         refuse_header(p, channel, status, &pending.frame)
         return
-    if channel.guarded and not may_pass(p, channel, pending):
-        return
+    if channel.guarded:
+        guard = guarded_pass(channel, pending, started)
+        if guard != GUARD_PASS:
+            refuse_guarded(p, channel, pending, guard)
+            return
     pending.api = p.apis.apis[pending.frame.api_key].served
     if in_place and pending.api == NULL:
         in_place = False
         if not own_the_frame(p, pending, frame):
             channel_close(p, channel, CLOSED_BY_BROKER)
             return
-        decode(p, channel, frame, pending)
+        if channel.guarded:
+            guarded_decode(p.apis, channel, frame.data, frame.size, pending)
+        else:
+            request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
     pending.unsupported_version = status == HEADER_UNSUPPORTED_API_VERSIONS
     pending.frame_size = frame.size
     pending.frame.received_ns = started
@@ -648,30 +629,6 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     carry_out(p, channel, &outcome)
 
 
-cdef const char* other_protocol(int64_t size) noexcept nogil:
-    """Names the protocol whose first bytes look like a frame of that size; NULL: unknown."""
-    cdef uint32_t first = <uint32_t>size
-    if first >> 16 == 0x1603 or first >> 16 == 0x1503:
-        return b"TLS"
-    # The first four letters of GET, POST, HEAD, PUT, OPTIONS, DELETE, CONNECT and PATCH.
-    if (first == 0x47455420 or first == 0x504F5354 or first == 0x48454144 or first == 0x50555420
-            or first == 0x4F505449 or first == 0x44454C45 or first == 0x434F4E4E or first == 0x50415443):
-        return b"HTTP"
-    return NULL
-
-
-cdef void refuse_size(KafkaChannel* channel, int64_t size, char* why, size_t room) noexcept nogil:
-    cdef const char* other = other_protocol(size) if atomic_load(&channel.info.requests) == 0 else NULL
-    cdef const char* key = b"socket.request.max.bytes"
-    if other != NULL:
-        snprintf(why, room, b"%s came instead of Kafka's protocol", other)
-        return
-    if channel.stage == STAGE_SASL:
-        key = b"sasl.server.max.receive.size"
-    snprintf(why, room, b"a request of %lld bytes is not between 0 and %lld (%s)", <long long>size,
-             <long long>channel.max_frame, key)
-
-
 cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     """Handles every whole frame at hand, until one stays in flight or the connection has had its turn."""
     cdef int left = FRAMES_A_TURN
@@ -691,7 +648,7 @@ cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexce
             channel.mute |= MUTE_MEMORY
             p.starving.push_back(channel.info.id)
         elif status == FRAME_INVALID:
-            refuse_size(channel, frame.size, why, sizeof(why))
+            explain_size(channel, frame.size, why, sizeof(why))
             channel_log_closing(p, channel, LEVEL_WARNING, why)
             channel_close(p, channel, CLOSED_BY_BROKER)
         elif status != FRAME_PARTIAL:
@@ -701,77 +658,3 @@ cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexce
     if not channel.closed and p.reader.start != p.reader.end and reader_stash(&p.reader, channel) < 0:
         channel_close(p, channel, CLOSED_BY_BROKER)
     p.reader.start = p.reader.end = 0
-
-
-# ---- events ----------------------------------------------------------------------------------------------------------
-
-cdef void reading_ends(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    cdef const char* reason = channel.transport.functions.error(&channel.transport)
-    if reason != NULL:
-        channel_log_closing(p, channel, LEVEL_INFO, reason)
-    channel_close(p, channel, CLOSED_BY_PEER if reason == NULL else CLOSED_BY_BROKER)
-
-
-cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    cdef int64_t n
-    cdef int64_t turn = READ_TURN
-    if channel.frame == NULL and channel.head_size == 0 and not pool_available(p.pool):
-        channel.mute |= MUTE_MEMORY
-        p.starving.push_back(channel.info.id)
-        selector_want(&p.selector, channel, channel.interest & ~EPOLLIN)
-        return
-    while True:
-        n = reader_fill(&p.reader, channel)
-        if n <= 0:
-            if n != -EAGAIN:
-                reading_ends(p, channel)
-            elif channel.transport.read_wants_write:
-                selector_want(&p.selector, channel, channel.interest | EPOLLOUT)
-            return
-        atomic_count_alone(&channel.info.bytes_in, n)
-        selector_touch(&p.selector, channel, p.now_ns)
-        channel_handle_frames(p, channel)
-        if channel.closed or channel.mute:
-            return
-        turn -= n
-        # A large frame is read on without a question to epoll, as long as reads come back full.
-        if channel.frame == NULL or not p.reader.filled or turn <= 0:
-            break
-    if channel.transport.functions.pending(&channel.transport) > 0:
-        channel_be_ready(p, channel)
-
-
-cdef void peer_shut_down(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    """Handles a peer that will send no more while its channel is muted. The peer may still read its reply (a
-    half-closed socket), so only a parked Fetch, which no client sends half-closed, is given up; and only when no
-    later request lies behind it."""
-    selector_want(&p.selector, channel, channel.interest & ~EPOLLRDHUP)
-    channel.peer_done = True
-    if (channel.request != NULL and not channel.request.away and channel.request.parked != NULL
-        and channel.request.api.waits_for_records
-            and channel.ahead == NULL and channel.transport.functions.ended(&channel.transport)):
-        channel_close(p, channel, CLOSED_BY_PEER)
-
-
-cdef void channel_event(ProcessorState* p, KafkaChannel* channel, unsigned int events) noexcept nogil:
-    if channel.closed:
-        return
-    if (channel.send != NULL and not channel.away
-            and (events & EPOLLOUT or (channel.transport.write_wants_read and events & EPOLLIN))):
-        write_reply(p, channel)
-        if channel.closed or channel.transport.write_wants_read:
-            return
-    if channel.transport.read_wants_write and events & EPOLLOUT and channel.send == NULL:
-        selector_want(&p.selector, channel, channel.interest & ~EPOLLOUT)
-        events |= EPOLLIN
-    if not channel.mute:
-        if events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) and channel.ahead == NULL:
-            channel_read(p, channel)
-        return
-    if events & (EPOLLHUP | EPOLLERR):
-        channel_close(p, channel, CLOSED_BY_PEER)
-        return
-    if events & EPOLLIN:
-        selector_want(&p.selector, channel, channel.interest & ~EPOLLIN)
-    if events & EPOLLRDHUP:
-        peer_shut_down(p, channel)

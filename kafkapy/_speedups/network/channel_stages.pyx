@@ -2,20 +2,14 @@
 
 from cython.operator cimport dereference
 from libc.errno cimport EAGAIN, ECONNRESET
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memset, strerror
+from libc.string cimport strerror
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 
-from kafkapy._speedups.base.epoll cimport EPOLLIN, EPOLLOUT, EPOLLRDHUP
-from kafkapy._speedups.base.posix cimport (
-    atomic_count,
-    atomic_store,
-    monotonic_ns,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-)
+from kafkapy._speedups.base.epoll cimport EPOLLIN, EPOLLRDHUP
+from kafkapy._speedups.base.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.base.tls cimport TlsContextState, tls_context_unref
 from kafkapy._speedups.base.tls_transport cimport tls_cipher_suite, tls_peer_certificate, tls_protocol, transport_tls
 from kafkapy._speedups.base.transport cimport transport_plaintext, transport_read_event

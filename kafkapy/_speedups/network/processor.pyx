@@ -24,17 +24,16 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.send cimport send_free
+from kafkapy._speedups.network.channel_events cimport channel_event, channel_read
 from kafkapy._speedups.network.channel_handler cimport (
     ProcessorState,
     channel_close,
     channel_count_total,
-    channel_event,
     channel_fail,
     channel_finish,
     channel_forget_request,
     channel_handle_frames,
     channel_log_closing,
-    channel_read,
     channel_sent,
     channel_separate,
     channel_start_reply,

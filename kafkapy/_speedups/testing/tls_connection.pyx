@@ -21,7 +21,7 @@ cdef void keep_open(void* owner) noexcept nogil:
 
 
 cdef class TlsConnection:
-    """Owns the descriptor. Results are those of the functions in transport.pxd: a count, or minus an errno."""
+    """Owns the descriptor. Results are those of the functions in base/transport.pxd: a count, or minus an errno."""
 
     def __cinit__(self, int fd, TlsContext context not None, str host=None, int port=0):
         cdef bytes name = b"" if host is None else host.encode()

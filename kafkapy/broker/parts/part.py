@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kafkapy.broker.delegation_tokens import DelegationTokenManager
     from kafkapy.broker.descriptors import DescriptorBudget
     from kafkapy.broker.dynamic_config import DynamicConfig
+    from kafkapy.broker.listener_security import ListenerSecurities
     from kafkapy.broker.metrics_listener import MetricsListener
     from kafkapy.broker.scheduler import KafkaScheduler
     from kafkapy.broker.scram_credentials import ScramCredentials
@@ -71,6 +72,7 @@ class Broker:
     authentication: Authentication
     context: BrokerContext
     apis: KafkaApis
+    listener_security: ListenerSecurities
     socket_server: SocketServer
     plane_events: DataPlaneEvents
     asks: DataPlaneAsks

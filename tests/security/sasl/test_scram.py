@@ -110,6 +110,27 @@ def test_an_unknown_user_has_one_salt_and_others_have_others() -> None:
     assert len({salt(services, "nobody"), salt(services, "nemo"), salt(services, "nobody", "SCRAM-SHA-512")}) == 3
 
 
+def test_an_unknown_user_looks_like_most_users() -> None:
+    """Kafka's tools make salts of 26 digits and small letters; an unknown user must not stand out among them."""
+    services = Services()
+
+    def put(user: str, salt: bytes, iterations: int) -> None:
+        made = credential_of_password(ScramMechanism.SCRAM_SHA_256, "x", iterations, salt)
+        services.credentials.update(user, {"SCRAM-SHA-256": encode_credential(made)})
+
+    put("one", b"1f4lx0nzuk5e5qd3m8z0b6y7ab", 8192)
+    put("two", b"qd3m8z0b6y7ab1f4lx0nzuk5e5", 8192)
+    put("three", b"\0" * 16, 4096)
+    seen = services.credentials.unknown("SCRAM-SHA-256", "nobody")
+    assert (len(seen.salt), seen.salt.isalnum(), seen.salt.islower(), seen.iterations) == (26, True, True, 8192)
+    assert seen.salt == services.credentials.unknown("SCRAM-SHA-256", "nobody").salt
+    services.credentials.update("one", {})
+    services.credentials.update("two", {})
+    seen = services.credentials.unknown("SCRAM-SHA-256", "nobody")
+    assert (len(seen.salt), seen.iterations) == (16, 4096)
+    assert len(services.credentials.unknown("SCRAM-SHA-512", "nobody").salt) == 24
+
+
 def test_no_password_fits_an_unknown_user() -> None:
     """Also not a proof made with the very keys of the credential that stands for it."""
     services = Services()
