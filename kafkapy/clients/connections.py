@@ -383,7 +383,9 @@ class Connections:
             async with asyncio.timeout(timeout_s):
                 return await tls.secured(made, connection.host)
         except SslAuthenticationError as error:
-            raise SslAuthenticationError(f"{connection} and this client do not agree on TLS: {error}") from None
+            raise _gone(connection, SslAuthenticationError, str(error)) from None
+        except ConnectionError:
+            raise _gone(connection, KafkaConnectionError, "it was closed (during the TLS handshake)") from None
         except TimeoutError:
             raise KafkaConnectionError(
                 f"{connection} did not finish the TLS handshake within {timeout_s:g} s"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,10 +17,13 @@ from certificates import Certificate
 from clients.connected import client, groups, list_groups
 from clients.fake_broker import FakeCluster
 from clients.sasl.sasl_broker import SaslSide
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 from kafkapy.clients.network_client import NetworkClient
 from kafkapy.config.clients import COMMON, ClientConfig
 from kafkapy.errors import AuthenticationError, ConfigError, NoBrokersAvailableError, SslAuthenticationError
+from kafkapy.protocol.messages.list_groups import ListGroupsRequest
 from kafkapy.protocol.registry import ApiKeys
 
 Run = Callable[[Any], Any]
@@ -115,8 +120,6 @@ def test_large_responses_and_requests_arrive_whole(run: Run, place: Place, how: 
             cluster[1].on[ApiKeys.LIST_GROUPS] = lambda _, request: groups(*(request.states_filter or names))
             assert await list_groups(network) == names
             states = ["x" * 30_000] * 100
-            from kafkapy.protocol.messages.list_groups import ListGroupsRequest
-
             responses = await asyncio.gather(
                 *(network.send(1, ListGroupsRequest(states_filter=states)) for _ in range(5)), list_groups(network)
             )
@@ -163,8 +166,6 @@ def test_a_wrong_certificate_is_refused_at_once(run: Run, place: Place, how: str
     }[fault]()
 
     async def scenario() -> None:
-        import re
-
         async with tls_cluster(place.server(certificate)) as cluster:
             error = await refusal(cluster.bootstrap, **place.trusting(how, place.ca))
             assert re.search(reason, str(error)), str(error)
@@ -198,6 +199,36 @@ def test_the_check_of_the_certificate_can_be_switched_off(run: Run, place: Place
     async def scenario() -> None:
         async with tls_cluster(place.server(certificates.make_ca("Another").sign("x", ["x"]))) as cluster:
             keys = {"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"}
+            async with client(cluster.bootstrap, **keys) as network:
+                assert network.metrics.connection_count == 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("revoked", [True, False])
+def test_a_revoked_certificate_is_refused(run: Run, place: Place, revoked: bool) -> None:
+    certificate, other = (certificates.shared_ca().sign("localhost", ["127.0.0.1"]) for _ in range(2))
+    now = datetime.datetime.now(datetime.UTC)
+    entry = x509.RevokedCertificateBuilder().revocation_date(now)
+    entry = entry.serial_number((certificate if revoked else other).certificate.serial_number)
+    ca = certificates.shared_ca()
+    crl = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(ca.certificate.subject)
+        .last_update(now - datetime.timedelta(days=1))
+        .next_update(now + datetime.timedelta(days=1))
+        .add_revoked_certificate(entry.build())
+        .sign(ca.key, hashes.SHA256())
+    )
+    file = place.directory / "revoked.pem"
+    file.write_bytes(crl.public_bytes(serialization.Encoding.PEM))
+    keys = place.trusting("kernel", place.ca) | {"ssl_crlfile": str(file)}
+
+    async def scenario() -> None:
+        async with tls_cluster(place.server(certificate)) as cluster:
+            if revoked:
+                assert "revoked" in str(await refusal(cluster.bootstrap, **keys))
+                return
             async with client(cluster.bootstrap, **keys) as network:
                 assert network.metrics.connection_count == 1
 
@@ -336,6 +367,7 @@ def test_a_handshake_has_the_time_of_a_connection(run: Run, place: Place, how: s
     ("keys", "reason"),
     [
         ({"ssl_cafile": "/nothing/here.pem"}, "/nothing/here.pem"),
+        ({"ssl_crlfile": __file__}, "the file has no PEM block"),
         ({"ssl_context": "context"}, "must be an ssl.SSLContext"),
         ({"ssl_context": ssl.create_default_context(), "ssl_cafile": "ca.pem"}, "no effect beside ssl.context"),
         ({"ssl_cafile": "a", "ssl.truststore.location": "b"}, "contradicts"),

@@ -119,6 +119,12 @@ cdef extern from "<openssl/x509_vfy.h>" nogil:
         pass
     long X509_V_OK
     unsigned long X509_V_FLAG_PARTIAL_CHAIN
+    ctypedef struct X509_CRL:
+        pass
+    unsigned long X509_V_FLAG_CRL_CHECK
+    X509_CRL* d2i_X509_CRL(X509_CRL**, const unsigned char**, long)
+    void X509_CRL_free(X509_CRL*)
+    int X509_STORE_add_crl(X509_STORE*, X509_CRL*)
     int X509_STORE_add_cert(X509_STORE*, X509*)
     int X509_STORE_set_flags(X509_STORE*, unsigned long)
     int X509_VERIFY_PARAM_set1_ip(X509_VERIFY_PARAM*, const unsigned char*, size_t)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kafkapy._speedups.base.tls import TlsContext
 from kafkapy.errors import ConfigError
 from kafkapy.security.ssl.settings import SslSettings
-from kafkapy.security.ssl.stores import KeyMaterial, load_keystore, load_truststore
+from kafkapy.security.ssl.stores import KeyMaterial, load_keystore, load_revocations, load_truststore
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -74,11 +74,15 @@ def _context(
             _versions(settings),
             settings.cipher_suites,
             check_hostname,
+            server or settings.verify_certificate,
+            load_revocations(settings),
         )
     except ValueError as error:
         if isinstance(error, ConfigError):
             raise
         reason = str(error)
+        if "revocation list" in reason:
+            raise settings.error("ssl.crl.location", reason, settings.crl_location) from None
         if "cipher" in reason:
             raise settings.error("ssl.cipher.suites", reason, ",".join(settings.cipher_suites)) from None
         location = settings.keystore_location if keys else settings.truststore_location
