@@ -13,6 +13,6 @@ class TlsContext:
         cipher_suites: Sequence[str] = ...,
         check_hostname: bool = ...,
         verify: bool = ...,
-        revocations: Sequence[bytes] = ...,
+        revoked: Sequence[bytes] = ...,
     ) -> None: ...
     def counters(self) -> dict[str, int]: ...

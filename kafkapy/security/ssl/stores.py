@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from cryptography.x509 import Certificate
 
-__all__ = ["KeyMaterial", "load_keystore", "load_revocations", "load_truststore"]
+__all__ = ["KeyMaterial", "load_keystore", "load_revoked", "load_truststore"]
 
 logger = logging.getLogger("org.apache.kafka.common.security.ssl")
 
@@ -107,18 +107,18 @@ def load_truststore(settings: SslSettings) -> tuple[bytes, ...] | None:
     return _trusted(place, _pkcs12_trusted(place, data, settings))
 
 
-def load_revocations(settings: SslSettings) -> tuple[bytes, ...]:
-    """The revocation lists of ssl.crl.location in DER, none when it is not set.
+def load_revoked(settings: SslSettings) -> tuple[bytes, ...]:
+    """The revocation lists of ssl.crl.location in DER; empty without the key.
 
-    May block on the disk. ConfigError with the file and the reason.
+    May block on the disk. ConfigError with the key, the file and the reason.
     """
     if not settings.crl_location:
         return ()
     place = _Place(settings, "ssl.crl.location", settings.crl_location)
-    found = tuple(block.der for block in _pem_blocks(place, place.decode(place.read())) if block.label == "X509 CRL")
+    found = [block.der for block in _pem_blocks(place, place.decode(place.read())) if block.label == "X509 CRL"]
     if not found:
         raise place.error("there is no revocation list in it (-----BEGIN X509 CRL-----)")
-    return found
+    return tuple(found)
 
 
 class _Place:
