@@ -89,7 +89,10 @@ class ListenerSecurities:
         self._server = server
 
     def check(self, config: BrokerConfig) -> None:
-        """ConfigError when a listener could not run with the stores of this configuration. Blocks on the disk."""
+        """Load the stores of a configuration, as a trial. Blocks on the disk.
+
+        ConfigError when a listener could not run with them.
+        """
         for name, tls in self._tls.items():
             settings = self._settings(config, name)
             if tls.changed(settings):

@@ -69,7 +69,7 @@ class SaslAuthenticator:
             await self._handshake(peer, ask)
             return await self._exchange(peer, host, ask, version)
         except KafkaConnectionError as error:
-            raise KafkaConnectionError(f"{error} (during SASL authentication)") from None
+            raise KafkaConnectionError(f"{error} (during SASL authentication; see security.protocol)") from None
 
     async def close(self) -> None:
         """Ends the login's background work."""

@@ -62,6 +62,8 @@ SHARE_OF_SESSION: Final = (0.85, 0.95)
 SWEEP_SLACK_S: Final = 0.001
 OF_OURS: Final = (errno.EBADMSG, errno.EMSGSIZE)
 """The errors for which the client closes a connection; a retry is unlikely to help."""
+UNANSWERED: Final = (0, errno.ECONNRESET, errno.EPIPE)
+"""The errors when the peer closes a connection."""
 GONE: Final = {
     0: "it was closed",
     errno.EBADMSG: "the response does not match a request",
@@ -104,6 +106,7 @@ class Connections:
         self._on_lost = on_lost
         self._authenticator = _authenticator(config)
         self._tls, self._python_tls = _tls(config)
+        self._plain = config["security.protocol"] == "PLAINTEXT"
         self._reconnect = Backoff(config["reconnect.backoff.ms"], config["reconnect.backoff.max.ms"])
         self._setup = Backoff(
             config["socket.connection.setup.timeout.ms"], config["socket.connection.setup.timeout.max.ms"]
@@ -380,7 +383,9 @@ class Connections:
             async with asyncio.timeout(timeout_s):
                 return await tls.secured(made, connection.host)
         except SslAuthenticationError as error:
-            raise SslAuthenticationError(f"{connection} and this client do not agree on TLS: {error}") from None
+            raise _gone(connection, SslAuthenticationError, str(error)) from None
+        except ConnectionError:
+            raise _gone(connection, KafkaConnectionError, "it was closed (during the TLS handshake)") from None
         except TimeoutError:
             raise KafkaConnectionError(
                 f"{connection} did not finish the TLS handshake within {timeout_s:g} s"
@@ -491,6 +496,8 @@ class Connections:
     def _on_gone(self, channel: int, error: int) -> None:
         connection = self._channels.pop(channel)
         why = self._io.reason(channel) or GONE.get(error) or os.strerror(error).lower()
+        if error in UNANSWERED and connection.state is ConnectionState.CHECKING_API_VERSIONS and self._plain:
+            why += " before the broker answered (does the listener need TLS? see security.protocol)"
         kind: type[KafkaError] = KafkaConnectionError
         if error == errno.EPROTO and connection.state is not ConnectionState.READY:
             kind = SslAuthenticationError

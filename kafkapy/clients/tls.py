@@ -20,6 +20,10 @@ from kafkapy.security.ssl.settings import SslSettings
 
 __all__ = ["PythonTls", "client_tls"]
 
+IN_PEM: Final = {
+    "keystore_type": ("ssl.keystore.key", "ssl.keystore.certificate.chain"),
+    "truststore_type": ("ssl.truststore.certificates",),
+}
 PIECE: Final = 64 * 1024
 """Bytes of one copy between a TLS connection and its plain end."""
 
@@ -31,7 +35,11 @@ def client_tls(config: ClientConfig) -> TlsContext | PythonTls:
     """
     context = config["ssl.context"]
     if context is None:
-        return client_context(SslSettings.from_config(config.get))
+        # Certificates and keys in the configuration itself are always PEM.
+        kinds: dict[str, Any] = {
+            kind: "PEM" for kind, keys in IN_PEM.items() if any(key in config.given for key in keys)
+        }
+        return client_context(SslSettings.from_config(config.get, **kinds))
     if not isinstance(context, ssl.SSLContext):
         raise ConfigError("ssl.context", type(context).__name__, "must be an ssl.SSLContext")
     beside = sorted(name for name in config.given if name.startswith("ssl.") and name != "ssl.context")
@@ -58,7 +66,7 @@ class PythonTls:
         """
         try:
             theirs = await asyncio.open_connection(sock=made, ssl=self._context, server_hostname=host)
-        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
             raise ConnectionResetError("the connection was closed during the TLS handshake") from None
         except ssl.CertificateError as error:
             raise SslAuthenticationError(f"the peer's certificate is refused: {error.verify_message}") from None

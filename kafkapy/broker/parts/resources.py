@@ -47,7 +47,10 @@ class Resources(Part):
     name = "resources"
 
     async def start(self, broker: Broker) -> None:
-        """Claim them, and load the stores of TLS listeners. ConfigError for a store that cannot be used."""
+        """Claim them, and load the stores of TLS listeners.
+
+        ConfigError for a store that cannot be used.
+        """
         memory_reserve.install()
         loop = asyncio.get_running_loop()
         broker.listener_security = await loop.run_in_executor(None, ListenerSecurities, broker.config)

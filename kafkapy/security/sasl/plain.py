@@ -77,9 +77,7 @@ class PlainServer:
         # As in Kafka, where bytes that are no UTF-8 become replacement characters: no password has them.
         tokens = response.decode(errors="replace").split("\0", TOKENS)
         if len(tokens) != TOKENS:
-            raise SaslAuthenticationError(
-                f"Invalid SASL/PLAIN response: expected {TOKENS} tokens, got {len(tokens)}"
-            )
+            raise SaslAuthenticationError(f"Invalid SASL/PLAIN response: expected {TOKENS} tokens, got {len(tokens)}")
         authorization_id, user, password = tokens
         if not user:
             raise SaslAuthenticationError("Authentication failed: username not specified")

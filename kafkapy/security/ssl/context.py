@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kafkapy._speedups.base.tls import TlsContext
 from kafkapy.errors import ConfigError
 from kafkapy.security.ssl.settings import SslSettings
-from kafkapy.security.ssl.stores import KeyMaterial, load_keystore, load_truststore
+from kafkapy.security.ssl.stores import KeyMaterial, load_keystore, load_revoked, load_truststore
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -41,7 +41,8 @@ def client_context(settings: SslSettings) -> TlsContext:
 
     Blocks on the disk. ConfigError with file and reason.
     """
-    keys, trusted = load_keystore(settings), load_truststore(settings)
+    keys = load_keystore(settings)
+    trusted = load_truststore(settings) if settings.verify_certificate else ()
     algorithm = settings.endpoint_identification_algorithm.lower()
     check_hostname = settings.check_hostname and algorithm not in NO_HOST_CHECK and settings.verify_certificate
     if algorithm not in (*NO_HOST_CHECK, "https"):
@@ -74,6 +75,8 @@ def _context(
             _versions(settings),
             settings.cipher_suites,
             check_hostname,
+            settings.verify_certificate,
+            load_revoked(settings),
         )
     except ValueError as error:
         if isinstance(error, ConfigError):
@@ -81,6 +84,8 @@ def _context(
         reason = str(error)
         if "cipher" in reason:
             raise settings.error("ssl.cipher.suites", reason, ",".join(settings.cipher_suites)) from None
+        if "revocation" in reason:
+            raise settings.error("ssl.crl.location", reason, settings.crl_location) from None
         location = settings.keystore_location if keys else settings.truststore_location
         raise settings.error("ssl.keystore.location" if keys else "ssl.truststore.location", reason, location) from None
 

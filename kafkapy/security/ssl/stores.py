@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from cryptography.x509 import Certificate
 
-__all__ = ["KeyMaterial", "load_keystore", "load_truststore"]
+__all__ = ["KeyMaterial", "load_keystore", "load_revoked", "load_truststore"]
 
 logger = logging.getLogger("org.apache.kafka.common.security.ssl")
 
@@ -105,6 +105,20 @@ def load_truststore(settings: SslSettings) -> tuple[bytes, ...] | None:
         # Java trusts the leaf of a key's chain, and not its issuers.
         return _trusted(place, [_certificate(place, entry.chain[0]) for entry in entries if entry.chain])
     return _trusted(place, _pkcs12_trusted(place, data, settings))
+
+
+def load_revoked(settings: SslSettings) -> tuple[bytes, ...]:
+    """The revocation lists of ssl.crl.location in DER; empty without the key.
+
+    May block on the disk. ConfigError with the key, the file and the reason.
+    """
+    if not settings.crl_location:
+        return ()
+    place = _Place(settings, "ssl.crl.location", settings.crl_location)
+    found = [block.der for block in _pem_blocks(place, place.decode(place.read())) if block.label == "X509 CRL"]
+    if not found:
+        raise place.error("there is no revocation list in it (-----BEGIN X509 CRL-----)")
+    return tuple(found)
 
 
 class _Place:
