@@ -61,7 +61,7 @@ def authorize(context: RequestContext, kind: int, name: str) -> None:
 
 
 def has_secrets(request: AlteringRequest) -> bool:
-    """Whether a request sets a secret, or a broker key that is unknown and so may be one."""
+    """Whether a request sets a secret, or an unknown key of a broker."""
     return any(
         resource.resource_type == ConfigResourceType.BROKER and _is_secret(config.name)
         for resource in request.resources
