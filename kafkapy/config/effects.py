@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NOTHING_READS: Final = (
     "sasl.client.*", "sasl.kerberos.*", "sasl.login.*", "sasl.mechanism.*", "sasl.oauthbearer.*",
-    "password.encoder.*", "remote.*", "group.share.*", "controller.quorum.*",
+    "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "authorizer.zookeeper.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
     "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.*", "follower.*", "log.local.retention.*",
