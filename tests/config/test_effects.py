@@ -92,7 +92,7 @@ def readings(tree: ast.AST, key_names: frozenset[str]) -> Iterator[tuple[str, li
 @cache
 def live_broker_keys() -> frozenset[str]:
     names = frozenset(key.name for key in BROKER_CONFIG_DEF)
-    live = {name for keys in BROKER_KEYS.values() for name in keys} | CHECKS_SOMETHING
+    live = {name for keys in BROKER_KEYS.values() for name in keys} | CHECKS_SOMETHING | PASSED_ON
     for path in broker_sources():
         if path.name == "topic.py":
             continue
@@ -107,6 +107,14 @@ def live_broker_keys() -> frozenset[str]:
 
 CHECKS_SOMETHING = {"broker.id.generation.enable"}
 """Keys whose whole effect is that a start is refused."""
+
+PASSED_ON = {
+    "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+    "sasl.oauthbearer.scope.claim.name",
+    "sasl.oauthbearer.sub.claim.name",
+}
+"""Keys whose values are arguments of constructors that keep them under other names."""
 
 MENTIONED = {
     "control.plane.listener.name": None,
