@@ -1,6 +1,7 @@
 """Encrypted passwords: Kafka's text in both directions.
 
-tests/reference/kafka_3_9/encoded_passwords.txt was written by EncryptingPasswordEncoder of Apache Kafka 3.9.1, for both ciphers.
+tests/reference/kafka_3_9/encoded_passwords.txt was written by EncryptingPasswordEncoder of Apache Kafka 3.9.1, for
+both ciphers.
 """
 
 from __future__ import annotations
