@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.conftest import Client
+from waiting import wait_until
 
 from kafkapy.broker.server import KafkaServer
 from kafkapy.config.broker import BrokerConfig
@@ -19,6 +20,8 @@ from kafkapy.plugins import PluginManager, hookimpl
 from kafkapy.protocol.messages.create_acls import CreateAclsRequest
 from kafkapy.protocol.messages.delete_acls import DeleteAclsRequest
 from kafkapy.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkapy.protocol.messages.offset_fetch import OffsetFetchRequest
 from kafkapy.protocol.messages.produce import ProduceRequest
 from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.security.authorizer.acl import AclAuthorizer
@@ -88,10 +91,26 @@ class ActingClient(Client):
 
     def __init__(self, host: str, port: int, who: str = ADMIN) -> None:
         super().__init__(host, port)
+        self._place = (host, port)
         self.who = who
 
     def __call__(self, request: Any, version: int, client_id: str | None = None) -> Any:
         return super().__call__(request, version, client_id or self.who)
+
+    def again(self, who: str | None = None) -> ActingClient:
+        """Another connection to the same broker."""
+        return ActingClient(*self._place, who or self.who)
+
+    def coordinate(self, group: str) -> None:
+        """Have the broker coordinate the group: its topic is created, and its partition is loaded."""
+
+        def coordinated() -> bool:
+            if self(FindCoordinatorRequest(key=group, key_type=0), 1).error_code != ErrorCode.NONE:
+                return False
+            fetched = self(OffsetFetchRequest(group_id=group, topics=None), 7)
+            return bool(fetched.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+        wait_until(coordinated, f"group {group} is coordinated")
 
     def append(self, topic: str, version: int = 9, acks: int = -1, transactional_id: str | None = None) -> ErrorCode:
         """The error of a Produce with one record for partition 0."""
