@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kafkapy.config.config_def import ConfigKey
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.security.authorizer.base import Authorizer
+    from kafkapy.security.sasl.base import CallbackHandler, SaslMechanism
     from kafkapy.types import TopicPartition
 
 PROJECT = "kafkapy"
@@ -41,6 +42,29 @@ def register_authorizers() -> Mapping[str, Callable[[], Authorizer]]:  # type: i
     Each value is called without arguments and gives a `kafkapy.security.authorizer.base.Authorizer`; the broker then
     calls its `configure(config)` once, and then its `start(services)` where it has one. Built in: ``allow_all``,
     ``acl``.
+    """
+
+
+@hookspec
+def register_sasl_mechanisms() -> Mapping[str, Callable[[], SaslMechanism]]:  # type: ignore[empty-body]
+    """SASL mechanisms by name, for the key sasl.enabled.mechanisms.
+
+    Each value is called without arguments, once for each listener that enables the mechanism, and gives a
+    `kafkapy.security.sasl.base.SaslMechanism` of that name. The broker calls its `configure(settings, services)` once,
+    and `server()` for each authentication; all of that on the control loop. Built in: ``PLAIN``, ``SCRAM-SHA-256``,
+    ``SCRAM-SHA-512``, ``OAUTHBEARER``, ``GSSAPI``.
+    """
+
+
+@hookspec
+def register_sasl_callback_handlers() -> Mapping[str, Callable[[], CallbackHandler]]:  # type: ignore[empty-body]
+    """Checks of credentials by name, for the key sasl.server.callback.handler.class.
+
+    Each value is called without arguments, once for each listener and mechanism that names it, and gives a
+    `kafkapy.security.sasl.base.CallbackHandler`; the mechanism calls its `configure(settings)` once. For PLAIN it has a
+    method ``authenticate(username, password) -> bool``: a coroutine function runs on the control loop, another function
+    on a worker thread, so it may wait for a directory server. For OAUTHBEARER it has a method ``validate(token)``, which
+    runs likewise. It returns a `kafkapy.security.oauthbearer.tokens.BearerToken`, or raises that module's `TokenError`.
     """
 
 

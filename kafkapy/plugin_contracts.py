@@ -23,6 +23,8 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
         "acls",
         "close",
     ),
+    "register_sasl_mechanisms": ("name", "configure", "server", "close"),
+    "register_sasl_callback_handlers": ("configure", "close"),
     "register_storage_backends": ("persistent", "open_log", "list_logs", "rename_log", "delete_log"),
     "register_partition_assignors": (
         "name",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.security.authorizer.base import Authorizer
+    from kafkapy.security.sasl.base import CallbackHandler, SaslMechanism
 
 hookimpl: Final = pluggy.HookimplMarker(hookspecs.PROJECT)
 """Marks a plugin's functions as implementations of the hooks they are named after."""
@@ -39,6 +40,7 @@ hookimpl: Final = pluggy.HookimplMarker(hookspecs.PROJECT)
 BUILTIN_PLUGINS: Final[Sequence[str]] = (
     "kafkapy.security.authorizer.allow_all",
     "kafkapy.security.authorizer.acl_plugin",
+    "kafkapy.security.sasl.mechanisms",
     "kafkapy.log.backends.local",
     "kafkapy.log.backends.memory",
     "kafkapy.coordinator.group.assignors.uniform",
@@ -127,6 +129,16 @@ class PluginManager:
         return self._table("register_authorizers")
 
     @cached_property
+    def sasl_mechanisms(self) -> Mapping[str, Callable[[], SaslMechanism]]:
+        """SASL mechanism factories by name."""
+        return self._table("register_sasl_mechanisms")
+
+    @cached_property
+    def sasl_callback_handlers(self) -> Mapping[str, Callable[[], CallbackHandler]]:
+        """Factories of credential checks by name."""
+        return self._table("register_sasl_callback_handlers")
+
+    @cached_property
     def storage_backends(self) -> Mapping[str, Callable[[BrokerConfig], Any]]:
         """Storage-backend factories by name."""
         return self._table("register_storage_backends")
@@ -189,6 +201,29 @@ class PluginManager:
             reason = f"{type(error).__name__}: {error}"
             raise PluginError(f"plugin {plugin}: configure of the authorizer {name!r} failed: {reason}") from error
         return authorizer
+
+    def create_sasl_mechanism(self, key: str, name: str) -> SaslMechanism:
+        """A mechanism by name, not configured.
+
+        ConfigError for `key` when no plugin registered the name.
+        """
+        hook = "register_sasl_mechanisms"
+        mechanism: SaslMechanism = self._make(hook, key, name, self.sasl_mechanisms, name)
+        if mechanism.name != name:
+            raise PluginError(
+                f"plugin {self._owners[hook, name]}: {name!r} of {hook} makes a mechanism with the name "
+                f"{mechanism.name!r}; both names have to be the same"
+            )
+        return mechanism
+
+    def create_sasl_callback_handler(self, key: str, name: str) -> CallbackHandler:
+        """A check of credentials by name.
+
+        ConfigError for `key` when no plugin registered the name.
+        """
+        hook = "register_sasl_callback_handlers"
+        handler: CallbackHandler = self._make(hook, key, name, self.sasl_callback_handlers, name)
+        return handler
 
     def create_storage_backends(self, config: BrokerConfig) -> dict[str, Any]:
         """All storage backends by name: a topic may name any of them. PluginError."""

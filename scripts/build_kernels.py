@@ -40,7 +40,10 @@ from setuptools.errors import CompileError, LinkError
 
 BUILD = Path("build")
 PR_SET_PDEATHSIG = 1
-NEEDED = "Building needs, on Debian: apt install g++ python3-dev liblz4-dev libzstd-dev libsnappy-dev zlib1g-dev libssl-dev"
+NEEDED = (
+    "Building needs, on Debian: "
+    "apt install g++ python3-dev liblz4-dev libzstd-dev libsnappy-dev zlib1g-dev libssl-dev"
+)
 CYTHON = f"{Path(Cython.__file__).parent}{os.sep}"
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 

@@ -80,7 +80,7 @@ class Reporter:
 def test_there_are_the_hooks_of_the_documentation() -> None:
     documented = re.findall(r"^### `(\w+)`$", (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(documented) == sorted(HOOKS)
-    assert len(HOOKS) == 14
+    assert len(HOOKS) == 16
 
 
 @pytest.mark.parametrize("name", sorted(HOOKS))
@@ -108,6 +108,7 @@ def test_the_built_in_plugins_are_registered_through_hooks() -> None:
     manager = PluginManager.load(disabled=[point.name for point in installed_plugins()])
     assert manager.names == list(BUILTIN_PLUGINS)
     assert set(manager.authorizers) >= {"allow_all"}
+    assert set(manager.sasl_mechanisms) >= {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
     assert set(manager.storage_backends) >= {"local", "memory"}
 
 

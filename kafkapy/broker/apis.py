@@ -13,11 +13,13 @@ import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kafkapy._speedups.network.network_request import SASL_TOKEN
 from kafkapy._speedups.protocol.codec import decode_request
 from kafkapy._speedups.protocol.encoder import encode_response
 from kafkapy.broker.context import BrokerContext, RequestContext
 from kafkapy.broker.handlers import SERVED
 from kafkapy.broker.large_messages import LargeMessages
+from kafkapy.config.config_def import HIDDEN
 from kafkapy.coordinator.result import Later
 from kafkapy.errors import KafkaError, code_of
 from kafkapy.protocol.registry import ApiKeys
@@ -36,8 +38,9 @@ DRAIN_LOOK_S: Final = 0.005
 class Handler(Protocol):
     """The declarations of a module in `handlers/`.
 
-    `error_response` and `TRAILING_BYTES` (bytes behind the request's last field are overlooked, not a reason to close
-    the connection) are optional.
+    `error_response`, `TRAILING_BYTES` (bytes behind the request's last field are overlooked, not a reason to close
+    the connection) and `SECRETS` (the request log shows neither request nor response; True, or a
+    function of the request) are optional.
     """
 
     REQUEST: type[Request]
@@ -79,6 +82,9 @@ class KafkaApis:
         key, version = request.api_key, request.api_version
         served = SERVED.get(key)
         if served is None:
+            if key == SASL_TOKEN:
+                self.broker.authentication.serve_token(request)
+                return
             request.close(f"API key {key} is not served")
             return
         try:
@@ -247,7 +253,7 @@ class _Serving:
             if payload is None:
                 self._later(self._answer_large())
                 return
-            self._context.request.reply(payload)
+            (self._context.send or self._context.request.reply)(payload)
         except Exception as error:
             self._fail(error)
             return
@@ -289,7 +295,7 @@ class _Serving:
             request.close(f"{self._handler.REQUEST.NAME} has no response that could carry {code_of(error).name}")
             self._done()
         else:
-            request.reply(payload)
+            (self._context.send or request.reply)(payload)
             self._answer_sent()
 
     # --- on the other thread ----------------------------------------------------------------------------------------
@@ -357,7 +363,11 @@ class _Serving:
             "total_ms": _milliseconds(now - context.request.received_ns),
         }
         if request_logger.isEnabledFor(TRACE):
-            extra |= {"request": self._message, "response": response}
+            secrets = getattr(self._handler, "SECRETS", False)
+            if secrets is True or (callable(secrets) and secrets(self._message)):
+                extra |= {"request": HIDDEN, "response": HIDDEN}
+            else:
+                extra |= {"request": self._message, "response": response}
         request_logger.debug("Completed request", extra=extra)
 
 

@@ -5,8 +5,8 @@ Source: kafka.server.AuthHelper for the authorization questions, kafka.network.R
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +18,14 @@ from kafkapy.types import AclOperation, ResourceType, SecurityProtocol
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network.network_request import NetworkRequest
+    from kafkapy.broker.authentication import Authentication
     from kafkapy.broker.auto_topics import AutoTopicCreation
     from kafkapy.broker.coordinators import Coordinators
+    from kafkapy.broker.delegation_tokens import DelegationTokenManager
     from kafkapy.broker.dynamic_config import DynamicConfig
     from kafkapy.broker.producer_ids import ProducerIdManager
     from kafkapy.broker.scheduler import KafkaScheduler
+    from kafkapy.broker.scram_credentials import ScramCredentials
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.controller.controller import KafkaController
     from kafkapy.controller.topic_admin import TopicAdmin
@@ -89,6 +92,9 @@ class BrokerContext:
     producer_ids: ProducerIdManager
     auto_topics: AutoTopicCreation
     coordinators: Coordinators
+    authentication: Authentication
+    scram_credentials: ScramCredentials
+    tokens: DelegationTokenManager
 
     @property
     def config(self) -> BrokerConfig:
@@ -151,7 +157,7 @@ class NetworkContext:
     @property
     def principal(self) -> KafkaPrincipal:
         """The principal of the connection; it cannot change while the request is served."""
-        return _principal(self.request.principal)
+        return _principal(self.request.principal, self.request.token_authenticated)
 
 
 class RequestContext(NetworkContext):
@@ -160,13 +166,15 @@ class RequestContext(NetworkContext):
     Made by KafkaApis for each request; lives on the control loop's thread.
     """
 
-    __slots__ = ("broker", "leftovers")
+    __slots__ = ("broker", "leftovers", "send")
 
     def __init__(self, broker: BrokerContext, request: NetworkRequest) -> None:
         super().__init__(request)
         self.broker = broker
         self.leftovers: list[object] | None = None
         """A handler's large objects, let go of bit by bit after the answer."""
+        self.send: Callable[[bytes], None] | None = None
+        """How the encoded response leaves, where that is not `request.reply`."""
 
     def leave(self, *things: object) -> None:
         """Let go of these bit by bit after the answer, on another thread."""
@@ -256,6 +264,7 @@ def decide(
 
 
 @lru_cache(1000)
-def _principal(text: str) -> KafkaPrincipal:
+def _principal(text: str, token_authenticated: bool) -> KafkaPrincipal:
     """The principal behind a connection's "Type:name"; few differ, so they are made once."""
-    return KafkaPrincipal.parse(text)
+    principal = KafkaPrincipal.parse(text)
+    return replace(principal, token_authenticated=True) if token_authenticated else principal

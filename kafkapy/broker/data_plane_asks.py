@@ -1,7 +1,7 @@
 """The data plane's questions to Python in the middle of a produce or fetch.
 
 May this connection do that, are these records fit, how do they look to an old client, are these partitions in the
-producer's transaction.
+producer's transaction, which principal does this certificate stand for.
 
 The request is parked in the data plane meanwhile and goes on when it has been answered; there is no second
 implementation of either here.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from kafkapy._speedups.network.network_request import ASK_AUTHORIZE, ASK_CONVERT, ASK_VERIFY
+from kafkapy._speedups.network.network_request import ASK_AUTHORIZE, ASK_CONVERT, ASK_PRINCIPAL, ASK_VERIFY
 from kafkapy.broker.context import CLUSTER_NAME, BrokerContext, NetworkContext, decide
 from kafkapy.broker.message_conversion import PRODUCE, ConversionCounts, MessageConversion
 from kafkapy.config.topic import LogConfig
@@ -49,10 +49,12 @@ class DataPlaneAsks:
         log_config: Callable[[TopicPartition], LogConfig],
         threads: int,
         conversions: ConversionCounts,
+        answer_principal: Callable[[NetworkRequest], None],
     ) -> None:
         self._broker = broker
         self._log_config = log_config
         self._conversions = conversions
+        self._answer_principal = answer_principal
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="kafka-request-handler")
         self._conversion = MessageConversion(log_config, conversions)
 
@@ -64,6 +66,8 @@ class DataPlaneAsks:
             self._conversion.answer(request)
         elif request.ask_kind == ASK_VERIFY:
             self._verify(request)
+        elif request.ask_kind == ASK_PRINCIPAL:
+            self._answer_principal(request)
         else:
             self._workers.submit(self._validate, request)
 

@@ -40,6 +40,10 @@ class DynamicConfig:
         self.config = config
         self.repository = repository
         self.broker_listeners: list[BrokerListener] = []
+        self.broker_checks: list[BrokerListener] = []
+        """Called with a configuration that a request wants. ConfigError refuses it."""
+        self.broker_touched: list[BrokerListener] = []
+        """Called after every change of the broker's own keys, also to equal values: a file may have changed."""
         self.group_keys_read: Callable[[str, Mapping[str, str]], None] | None = None
         """Called with all own keys of a group, whenever they are read."""
         self._node_id = node_id
@@ -108,6 +112,8 @@ class DynamicConfig:
             changed = self.config.with_dynamic(dynamic=keys)
         check_reconfiguration(self.config, changed)
         check_thread_counts(self.config, changed)
+        for check in self.broker_checks:
+            check(changed)
 
     async def change_broker(self, broker_id: int | None, edit: ConfigEdit) -> None:
         """Replace the dynamic keys of a broker, or of the cluster (None). See ConfigRepository.change."""
@@ -117,6 +123,8 @@ class DynamicConfig:
         del keys
         if name in (DEFAULT_ENTITY, str(self._node_id)):
             self._take_over()
+            for listener in self.broker_touched:
+                listener(self.config)
 
     def _take_over(self) -> None:
         default = dict(self.repository.broker_defaults())

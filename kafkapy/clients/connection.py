@@ -12,7 +12,7 @@ import os
 import re
 import socket
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -66,13 +66,16 @@ class NodeConnection:
         "closing",
         "error",
         "features",
+        "held",
         "host",
         "in_flight",
         "last_active_s",
         "last_attempt_s",
         "node_id",
         "port",
+        "reauthentication",
         "reconnect_at_s",
+        "secured",
         "setup_attempts",
         "silent",
         "state",
@@ -98,6 +101,12 @@ class NodeConnection:
         """Requests by correlation id, in the order of submission."""
         self.silent: deque[InFlight] = deque()
         """Number of requests without response that are not written yet."""
+        self.held: list[Callable[[], None]] | None = None
+        """Calls that send the requests waiting for a re-authentication; None: none is under way."""
+        self.reauthentication: asyncio.TimerHandle | asyncio.Task[None] | None = None
+        """The next re-authentication, or the running one; None: the session has no end."""
+        self.secured: asyncio.Future[None] | None = None
+        """Done at the end of the TLS handshake; None: none is under way."""
         self.throttled_until_s = 0.0
         self.attempts = 0
         """Number of disconnects since the connection was last ready."""
@@ -159,6 +168,10 @@ class NodeConnection:
         self.state = ConnectionState.DISCONNECTED
         self.channel = 0
         self.closing = False
+        self.held = None
+        if self.reauthentication is not None:
+            self.reauthentication.cancel()
+            self.reauthentication = None
         self.reconnect_at_s = now_s + backoff.delay_s(self.attempts)
         self.attempts += 1
 

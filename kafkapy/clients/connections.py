@@ -11,16 +11,16 @@ import asyncio
 import errno
 import logging
 import os
+import random
 import socket
 import time
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, Final
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final
 
-from kafkapy._speedups.clients.io.client_io import ClientIo
+from kafkapy._speedups.clients.io.client_io import SECURED, ClientIo
 from kafkapy._speedups.clients.io.frames import BytesFrame, BytesResponse, RequestFrame, ResponseFrame
 from kafkapy._speedups.protocol.encoder import encode_message
-from kafkapy.clients.authenticator import authenticator_for
 from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.cluster import BrokerNode
 from kafkapy.clients.connection import ConnectionState, InFlight, NodeConnection, open_socket
@@ -28,6 +28,8 @@ from kafkapy.clients.metrics import ClientMetrics
 from kafkapy.clients.throttling import client_throttles
 from kafkapy.config.clients import ClientConfig
 from kafkapy.errors import (
+    AuthenticationError,
+    ConfigError,
     ErrorCode,
     IllegalStateError,
     KafkaConnectionError,
@@ -35,6 +37,7 @@ from kafkapy.errors import (
     KafkaProtocolError,
     NodeNotReadyError,
     RequestTimedOutError,
+    SslAuthenticationError,
     StaleMetadataError,
     error_for,
 )
@@ -44,15 +47,23 @@ from kafkapy.protocol.registry import ApiKeys
 from kafkapy.protocol.schema import DecodeError, Request
 from kafkapy.version import __version__
 
+if TYPE_CHECKING:
+    from kafkapy._speedups.base.tls import TlsContext
+    from kafkapy.clients.authenticator import SaslAuthenticator
+    from kafkapy.clients.tls import PythonTls
+
 __all__ = ["Connections", "request_header"]
 
 log = logging.getLogger(__name__)
 
 SOFTWARE_NAME: Final = "kafkapy"
 NEVER: Final = float("inf")
+SHARE_OF_SESSION: Final = (0.85, 0.95)
 SWEEP_SLACK_S: Final = 0.001
 OF_OURS: Final = (errno.EBADMSG, errno.EMSGSIZE)
 """The errors for which the client closes a connection; a retry is unlikely to help."""
+UNANSWERED: Final = (0, errno.ECONNRESET, errno.EPIPE)
+"""The errors when the peer closes a connection."""
 GONE: Final = {
     0: "it was closed",
     errno.EBADMSG: "the response does not match a request",
@@ -93,7 +104,9 @@ class Connections:
         metrics.refresh = self._count_bytes
         self._node = node
         self._on_lost = on_lost
-        self._authenticator = authenticator_for(config)
+        self._authenticator = _authenticator(config)
+        self._tls, self._python_tls = _tls(config)
+        self._plain = config["security.protocol"] == "PLAINTEXT"
         self._reconnect = Backoff(config["reconnect.backoff.ms"], config["reconnect.backoff.max.ms"])
         self._setup = Backoff(
             config["socket.connection.setup.timeout.ms"], config["socket.connection.setup.timeout.max.ms"]
@@ -121,9 +134,19 @@ class Connections:
         """Refuses further requests, and returns the connection attempts that it cancels."""
         self.closed = True
         tasks = [connection.task for connection in self.by_node.values() if connection.task is not None]
+        for connection in self._channels.values():
+            if isinstance(connection.reauthentication, asyncio.Task):
+                tasks.append(connection.reauthentication)
         for task in tasks:
             task.cancel()
         return tasks
+
+    async def close_security(self) -> None:
+        """Ends the background work of the SASL login and of Python's TLS."""
+        if self._authenticator is not None:
+            await self._authenticator.close()
+        if self._python_tls is not None:
+            await self._python_tls.close()
 
     def close(self) -> None:
         """Closes all connections and ends the I/O thread.
@@ -159,11 +182,17 @@ class Connections:
 
         Errors as in `NetworkClient.send`.
         """
-        api_key = request.API_KEY
-        frame = BytesFrame(encode_message(request, version, request_header(api_key, version, self._client_id)))
         if timeout_ms is None:
             timeout_ms = self._request_timeout_ms
-        answer = await self.submit(connection, api_key, version, frame, BytesResponse(), timeout_ms)
+        frame = self._frame(request, version)
+        answer = await self.submit(connection, request.API_KEY, version, frame, BytesResponse(), timeout_ms)
+        return self._decoded(connection, request, version, answer)
+
+    def _frame(self, request: Request, version: int) -> BytesFrame:
+        return BytesFrame(encode_message(request, version, request_header(request.API_KEY, version, self._client_id)))
+
+    def _decoded(self, connection: NodeConnection, request: Request, version: int, answer: Any) -> Any:
+        api_key = request.API_KEY
         try:
             _, response = decode_response(api_key, version, answer.frame)
         except DecodeError as error:
@@ -184,8 +213,13 @@ class Connections:
         request: RequestFrame,
         response: ResponseFrame | None,
         timeout_ms: int,
+        *,
+        passes: bool = False,
     ) -> asyncio.Future[Any]:
-        """See `NetworkClient.submit`. The connection must be connected, not ready (KafkaConnectionError)."""
+        """See `NetworkClient.submit`. The connection must be connected, not ready (KafkaConnectionError).
+
+        During a re-authentication the request waits for its end, unless it `passes`.
+        """
         loop = self._loop
         if self.closed or loop is None:
             raise IllegalStateError("the client is closed" if self.closed else "the client was not started")
@@ -201,7 +235,10 @@ class Connections:
             response.context = entry
             connection.in_flight[correlation_id] = entry
         connection.last_active_s = now_s
-        self._io.submit(connection.channel, request, response)
+        if connection.held is None or passes:
+            self._io.submit(connection.channel, request, response)
+        else:
+            connection.held.append(partial(self._io.submit, connection.channel, request, response))
         if entry.deadline_s < self._sweep_s:
             self._sweep_at(entry.deadline_s, now_s)
         self._metrics.submitted(connection.node_id, now_s)
@@ -223,6 +260,10 @@ class Connections:
                 continue
             connection = self._channels[channel]
             connection.last_active_s = now_s
+            if what is SECURED:
+                if connection.secured is not None and not connection.secured.done():
+                    connection.secured.set_result(None)
+                continue
             if isinstance(what, ResponseFrame):
                 entry: InFlight = what.context
                 what.context = None
@@ -254,6 +295,8 @@ class Connections:
                 self.start()
                 continue
             if connection.task is None:
+                if isinstance(connection.error, AuthenticationError) and now_s < connection.reconnect_at_s:
+                    raise _again(connection)
                 if connection.closing or now_s < connection.reconnect_at_s:
                     raise NodeNotReadyError(f"{connection} is not connected, and its reconnect back-off is not over")
                 connection.last_attempt_s = now_s
@@ -282,9 +325,15 @@ class Connections:
     async def _connect(self, connection: NodeConnection) -> None:
         """Connects; leaves the connection ready, or disconnected with an `error`."""
         try:
-            made = await open_socket(connection, self._config, self._setup.delay_s(connection.setup_attempts))
+            timeout_s = self._setup.delay_s(connection.setup_attempts)
+            made = await open_socket(connection, self._config, timeout_s)
+            if self._python_tls is not None:
+                made = await self._secured(self._python_tls, connection, made, timeout_s)
             try:
-                connection.channel = self._io.add(made.fileno())
+                if self._tls is None:
+                    connection.channel = self._io.add(made.fileno())
+                else:
+                    connection.channel = self._io.add(made.fileno(), self._tls, connection.host, connection.port)
             except BaseException:
                 made.close()
                 raise
@@ -294,8 +343,14 @@ class Connections:
             connection.last_active_s = now_s
             self._metrics.connected(now_s)
             connection.state = ConnectionState.CHECKING_API_VERSIONS
-            await self._authenticator.authenticate(connection)
-            await self._learn_versions(connection)
+            if self._tls is not None:
+                await self._handshake(connection, timeout_s)
+            if self._authenticator is None:
+                await self._learn_versions(connection)
+            else:
+                lifetime_ms = await self._authenticate(self._authenticator, connection)
+                await self._learn_versions(connection)
+                self._reauthenticate_after(connection, lifetime_ms)
             connection.connected()
             self._sweep_at(now_s + self._max_idle_s, now_s)
         except (OSError, KafkaError) as error:
@@ -305,6 +360,36 @@ class Connections:
             raise
         finally:
             connection.task = None
+
+    async def _handshake(self, connection: NodeConnection, timeout_s: float) -> None:
+        """Returns when the I/O thread has done the TLS handshake. SslAuthenticationError, KafkaConnectionError."""
+        assert self._loop is not None
+        connection.secured = self._loop.create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await connection.secured
+        except TimeoutError:
+            raise KafkaConnectionError(
+                f"{connection} did not finish the TLS handshake within {timeout_s:g} s"
+            ) from None
+        finally:
+            connection.secured = None
+
+    async def _secured(
+        self, tls: PythonTls, connection: NodeConnection, made: socket.socket, timeout_s: float
+    ) -> socket.socket:
+        """As `_handshake`, through Python's ssl."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await tls.secured(made, connection.host)
+        except SslAuthenticationError as error:
+            raise _gone(connection, SslAuthenticationError, str(error)) from None
+        except ConnectionError:
+            raise _gone(connection, KafkaConnectionError, "it was closed (during the TLS handshake)") from None
+        except TimeoutError:
+            raise KafkaConnectionError(
+                f"{connection} did not finish the TLS handshake within {timeout_s:g} s"
+            ) from None
 
     def _not_connected(self, connection: NodeConnection, error: Exception) -> None:
         if isinstance(error, OSError):
@@ -320,6 +405,57 @@ class Connections:
         elif connection.state is not ConnectionState.DISCONNECTED:
             connection.disconnected(time.monotonic(), self._reconnect)
             self._lost(connection)
+
+    async def _authenticate(
+        self, authenticator: SaslAuthenticator, connection: NodeConnection, *, again: bool = False
+    ) -> int:
+        """Authenticates by SASL, and returns the session's lifetime in ms. Errors as in `SaslAuthenticator`."""
+
+        async def ask(request: Request, version: int) -> Any:
+            # Requests of the client wait, these do not. They do not count as use of an idle connection.
+            used_s = connection.last_active_s
+            timeout_ms = self._request_timeout_ms
+            frame, response = self._frame(request, version), BytesResponse()
+            answer = await self.submit(connection, request.API_KEY, version, frame, response, timeout_ms, passes=True)
+            if again:
+                connection.last_active_s = used_s
+            return self._decoded(connection, request, version, answer)
+
+        versions = connection.api_versions if again else None
+        return await authenticator.authenticate(str(connection), connection.host, ask, versions)
+
+    def _reauthenticate_after(self, connection: NodeConnection, lifetime_ms: int) -> None:
+        """Schedules the next authentication. As in Java at 85 to 95 % of the session, at random against storms."""
+        assert self._loop is not None
+        if lifetime_ms > 0:
+            delay_s = lifetime_ms / 1000 * random.uniform(*SHARE_OF_SESSION)
+            connection.reauthentication = self._loop.call_later(delay_s, self._begin_reauthentication, connection)
+
+    def _begin_reauthentication(self, connection: NodeConnection) -> None:
+        assert self._loop is not None and self._authenticator is not None
+        connection.reauthentication = None
+        if connection.state is ConnectionState.READY and not connection.closing and not self.closed:
+            connection.held = []
+            task = self._loop.create_task(self._reauthenticate(self._authenticator, connection))
+            connection.reauthentication = task
+
+    async def _reauthenticate(self, authenticator: SaslAuthenticator, connection: NodeConnection) -> None:
+        """Authenticates an open connection again (KIP-368).
+
+        Requests in flight get their responses, and later ones wait: the broker serves none within the exchange.
+        """
+        channel = connection.channel
+        try:
+            lifetime_ms = await self._authenticate(authenticator, connection, again=True)
+        except (OSError, KafkaError) as error:
+            if connection.channel == channel:
+                connection.reauthentication = None
+                self._not_connected(connection, error)
+            return
+        held, connection.held = connection.held or (), None
+        for submit in held:
+            submit()
+        self._reauthenticate_after(connection, lifetime_ms)
 
     async def _learn_versions(self, connection: NodeConnection) -> None:
         """Learns the API versions of a broker.
@@ -359,7 +495,12 @@ class Connections:
 
     def _on_gone(self, channel: int, error: int) -> None:
         connection = self._channels.pop(channel)
-        why = GONE.get(error) or os.strerror(error).lower()
+        why = self._io.reason(channel) or GONE.get(error) or os.strerror(error).lower()
+        if error in UNANSWERED and connection.state is ConnectionState.CHECKING_API_VERSIONS and self._plain:
+            why += " before the broker answered (does the listener need TLS? see security.protocol)"
+        kind: type[KafkaError] = KafkaConnectionError
+        if error == errno.EPROTO and connection.state is not ConnectionState.READY:
+            kind = SslAuthenticationError
         if not connection.closing:
             log.log(
                 logging.WARNING if error in OF_OURS else logging.INFO, "Lost the connection to %s: %s", connection, why
@@ -367,14 +508,18 @@ class Connections:
         now_s = time.monotonic()
         self._metrics.disconnected(now_s)
         connection.disconnected(now_s, self._reconnect)
-        self._fail_in_flight(connection, why)
+        if connection.secured is not None and not connection.secured.done():
+            connection.secured.set_exception(_gone(connection, kind, f"{why} (during the TLS handshake)"))
+        self._fail_in_flight(connection, why, kind)
         self._lost(connection)
 
     def _lost(self, connection: NodeConnection) -> None:
         if self.by_node.get(connection.node_id) is connection:
             self._on_lost(connection.node_id)
 
-    def _fail_in_flight(self, connection: NodeConnection, why: str) -> None:
+    def _fail_in_flight(
+        self, connection: NodeConnection, why: str, kind: type[KafkaError] = KafkaConnectionError
+    ) -> None:
         entries = [*connection.in_flight.values(), *connection.silent]
         connection.in_flight.clear()
         connection.silent.clear()
@@ -383,7 +528,7 @@ class Connections:
             if entry.timed_out:
                 _fail(entry, RequestTimedOutError(f"{connection} did not respond in time"))
             else:
-                _fail(entry, KafkaConnectionError(f"the connection to {connection} was lost: {why}"))
+                _fail(entry, _gone(connection, kind, why))
 
     # --- deadlines ----------------------------------------------------------------------------------------------------
 
@@ -421,6 +566,31 @@ class Connections:
         self._sweep_at(next_s, now_s)
 
 
+def _gone(connection: NodeConnection, kind: type[KafkaError], why: str) -> KafkaError:
+    if kind is SslAuthenticationError:
+        return kind(f"{connection} and this client do not agree on TLS: {why}")
+    return kind(f"the connection to {connection} was lost: {why}")
+
+
+def _authenticator(config: ClientConfig) -> SaslAuthenticator | None:
+    """Without SASL, the client does not import its code. ConfigError."""
+    if not config["security.protocol"].startswith("SASL_"):
+        return None
+    from kafkapy.clients.authenticator import sasl_authenticator
+
+    return sasl_authenticator(config)
+
+
+def _tls(config: ClientConfig) -> tuple[TlsContext | None, PythonTls | None]:
+    """The TLS of the I/O thread or of Python. Without TLS, the client does not import its code. ConfigError."""
+    if not config["security.protocol"].endswith("SSL"):
+        return None, None
+    from kafkapy.clients.tls import PythonTls, client_tls
+
+    tls = client_tls(config)
+    return (None, tls) if isinstance(tls, PythonTls) else (tls, None)
+
+
 def _largest_response(config: ClientConfig) -> int:
     """Largest response in bytes: receive.message.max.bytes.
 
@@ -443,6 +613,8 @@ def _why(error: OSError) -> str:
 def _again(connection: NodeConnection) -> KafkaError:
     """The error of the last attempt as a new exception."""
     error = connection.error
+    if isinstance(error, ConfigError):
+        return error
     if isinstance(error, KafkaError):
         return type(error)(str(error))
     return KafkaConnectionError(f"{connection} has closed the connection")

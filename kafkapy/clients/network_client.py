@@ -158,6 +158,7 @@ class NetworkClient:
         self._connections.close()
         if tasks:
             await asyncio.wait(tasks)
+        await self._connections.close_security()
 
     def _on_lost(self, node_id: int) -> None:
         # The broker may be gone for good.

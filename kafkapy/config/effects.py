@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Final
 from kafkapy.config.accepted_keys import ACCEPTED_KEYS
 from kafkapy.config.broker import BROKER_CONFIG_DEF
 from kafkapy.config.group import BROKER_KEYS, GROUP_CONFIG_DEF
+from kafkapy.config.security_keys import SSL_KEYS
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
 
 NOTHING_READS: Final = (
-    "sasl.*", "ssl.*", "delegation.token.*", "password.encoder.*", "remote.*", "group.share.*", "controller.quorum.*",
-    "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "authorizer.zookeeper.*", "metadata.log.max.*",
+    "sasl.client.*", "sasl.kerberos.min.*", "sasl.kerberos.ticket.*", "sasl.login.refresh.*", "sasl.mechanism.*",
+    "password.encoder.*", "remote.*", "group.share.*", "controller.quorum.*",
+    "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
     "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.*", "follower.*", "log.local.retention.*",
 )  # fmt: skip
@@ -27,7 +29,7 @@ NOTHING_READS: Final = (
 _SINGLE_KEYS: Final = frozenset((
     "alter.config.policy.class.name", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
     "broker.heartbeat.interval.ms", "broker.session.timeout.ms", "client.quota.callback.class",
-    "connection.failed.authentication.delay.ms", "connections.max.reauth.ms", "control.plane.listener.name",
+    "control.plane.listener.name",
     "controller.socket.timeout.ms", "create.topic.policy.class.name",
     "delete.records.purgatory.purge.interval.requests", "early.start.listeners", "eligible.leader.replicas.enable",
     "fetch.purgatory.purge.interval.requests", "group.coordinator.append.linger.ms", "group.coordinator.new.enable",
@@ -39,7 +41,11 @@ _SINGLE_KEYS: Final = frozenset((
     "replica.fetch.min.bytes", "replica.fetch.response.max.bytes", "replica.fetch.wait.max.ms",
     "replica.lag.time.max.ms", "replica.selector.class", "replica.socket.receive.buffer.bytes",
     "replica.socket.timeout.ms", "security.providers", "server.max.startup.time.ms",
-    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
+    "authorizer.zookeeper.max.in.flight.requests", "sasl.kerberos.kinit.cmd", "sasl.login.callback.handler.class",
+    "sasl.login.class", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
+    "sasl.oauthbearer.header.urlencode", "sasl.oauthbearer.token.endpoint.url",
+    "ssl.engine.factory.class", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
     "transaction.state.log.load.buffer.size", "unclean.leader.election.interval.ms",
     "unstable.api.versions.enable", "unstable.feature.versions.enable", "zookeeper.clientCnxnSocket",
     "zookeeper.max.in.flight.requests", "zookeeper.set.acl",
@@ -59,15 +65,22 @@ WITHOUT_EFFECT: Final = (
 
 AUTHORIZER_KEYS: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
 ZOOKEEPER_KEYS: Final = frozenset(("zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms"))
+TLS_KEYS: Final = frozenset(key.name for key in SSL_KEYS) - WITHOUT_EFFECT
 CONDITIONAL: Final[Mapping[str, Callable[[BrokerConfig], bool]]] = {
     **dict.fromkeys(AUTHORIZER_KEYS, lambda config: bool(config.get_str("authorizer.class.name"))),
     **dict.fromkeys(ZOOKEEPER_KEYS, lambda config: config.metadata_store == "zookeeper"),
+    **dict.fromkeys(TLS_KEYS, lambda config: any(each.security_protocol.tls for each in config.listeners)),
 }
 """Broker keys that depend on another key, with a function that tells whether they have an effect. An authorizer may
 read its keys."""
 
 LISTENER_LIMITS: Final = frozenset(("max.connections", "max.connection.creation.rate"))
-"""Keys that work for one listener."""
+"""Limits that work for one listener."""
+SASL_LISTENER_KEYS: Final = frozenset((
+    "connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.server.callback.handler.class",
+    "sasl.server.max.receive.size",
+))  # fmt: skip
+"""Keys of SASL that work for one listener, some also for one mechanism of it."""
 
 TOPIC_WITHOUT_EFFECT: Final = frozenset((
     "errors.deadletterqueue.group.enable", "follower.replication.throttled.replicas",
@@ -87,7 +100,12 @@ def has_effect(config: BrokerConfig, name: str) -> bool:
     if key is None:
         return config.definition.has_prefix(name)
     if name != key.name:
-        return key.name in LISTENER_LIMITS or key.name not in BROKER_CONFIG_DEF
+        if key.name in TLS_KEYS:
+            return any(
+                each.security_protocol.tls and name.startswith(f"listener.name.{each.listener_name.lower()}.")
+                for each in config.listeners
+            )
+        return key.name in LISTENER_LIMITS | SASL_LISTENER_KEYS or key.name not in BROKER_CONFIG_DEF
     conditional = CONDITIONAL.get(name)
     return name not in WITHOUT_EFFECT and (conditional is None or conditional(config))
 

@@ -1,7 +1,7 @@
 """Change notifications: sequential nodes by which brokers tell each other what they wrote.
 
 A writer creates a node below a common parent, and each broker that watches the parent reads the new nodes and then the
-changed things themselves. ACLs and delegation tokens of a cluster spread this way. Source:
+changed things themselves. Configurations, ACLs and delegation tokens spread this way. Source:
 kafka.common.ZkNodeChangeNotificationListener.
 """
 
@@ -45,12 +45,19 @@ class ChangeNotifications:
     """
 
     def __init__(
-        self, store: MetadataStore, path: str, prefix: str, handle: Callable[[list[bytes]], Awaitable[None]]
+        self,
+        store: MetadataStore,
+        path: str,
+        prefix: str,
+        handle: Callable[[list[bytes]], Awaitable[None]],
+        *,
+        logger: logging.Logger = logger,
     ) -> None:
         self._store = store
         self.path = path
         self._prefix = f"{path}/{prefix}"
         self._handle = handle
+        self._logger = logger
         self._last = -1
         self._watch: Watch | None = None
         self._processing = asyncio.Lock()
@@ -80,6 +87,10 @@ class ChangeNotifications:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def look(self) -> None:
+        """Handle new notifications soon, and try again until they can be read."""
+        self._on_change()
+
     async def process(self) -> None:
         """Handle the new notifications, then remove expired ones. StoreUnavailableError."""
         async with self._processing:
@@ -94,7 +105,7 @@ class ChangeNotifications:
             except StoreUnavailableError:
                 raise
             except Exception:
-                logger.exception("Error while processing the notifications below %s", self.path)
+                self._logger.exception("Error while processing the notifications below %s", self.path)
             self._last = sequence_number(new[-1])
             await self._purge(names)
 
@@ -116,10 +127,10 @@ class ChangeNotifications:
             try:
                 await self.process()
             except StoreUnavailableError as error:
-                logger.warning("Notifications below %s cannot be read, and are tried again: %s", self.path, error)
+                self._logger.warning("Notifications below %s cannot be read, and are tried again: %s", self.path, error)
                 await asyncio.sleep(RETRY_S)
             except Exception:
-                logger.exception("Error while reading the notifications below %s", self.path)
+                self._logger.exception("Error while reading the notifications below %s", self.path)
                 return
             else:
                 return

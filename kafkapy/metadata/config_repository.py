@@ -9,28 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 from weakref import WeakValueDictionary
 
+from kafkapy.metadata.change_notifications import ChangeNotifications
 from kafkapy.metadata.store import (
     BadVersionError,
     Create,
-    Delete,
     MetadataStore,
     NodeExistsError,
     NoNodeError,
     Operation,
     SetData,
     StoreUnavailableError,
-    Watch,
-    WatchEvent,
 )
 from kafkapy.metadata.znodes import (
     CONFIG,
     CONFIG_BROKERS,
-    CONFIG_CHANGE_PREFIX,
+    CONFIG_CHANGE,
     CONFIG_CHANGES,
     CONFIG_GROUPS,
     CONFIG_TOPICS,
@@ -40,20 +37,12 @@ from kafkapy.metadata.znodes import (
     decode_config_change,
     encode_config,
     encode_config_change,
-    in_sequence,
-    sequence_number,
 )
 
 logger = logging.getLogger("kafka.server.DynamicConfigManager")
 
-CHANGE_EXPIRATION_MS: Final = 15 * 60 * 1000
-"""Age in ms after which an announcement is removed; every live broker has read it long ago."""
-PURGED_AT_ONCE: Final = 100
-"""Announcements that are checked after a change, the oldest first."""
 MOST_ATTEMPTS: Final = 20
 """Most attempts to write a change whose entity other writers keep changing."""
-RETRY_S: Final = 1.0
-"""Pause in seconds after a change could not be read."""
 
 ConfigEdit = Callable[[dict[str, str]], Mapping[str, str]]
 """Makes an entity's new settings from its present ones.
@@ -75,22 +64,15 @@ class ConfigRepository:
         self._store = store
         self._config: dict[tuple[str, str], dict[str, str]] = {}
         self._listeners: dict[str, list[ConfigListener]] = {}
-        self._last_change = -1
-        self._watch: Watch | None = None
-        self._processing = asyncio.Lock()
+        self._changes = ChangeNotifications(store, CONFIG_CHANGES, CONFIG_CHANGE, self._changed, logger=logger)
         self._orders: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         """A lock per entity: each change begins with the settings that the one before has written."""
-        self._tasks: set[asyncio.Task[None]] = set()
         self.topics_read: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
         """Called with the settings of topics that were just read."""
 
     async def start(self, entity_types: Iterable[str] = (CONFIG_BROKERS, CONFIG_GROUPS)) -> None:
         """Read the settings of these entity types, and begin to follow changes."""
-        await self._store.ensure_path(CONFIG_CHANGES)
-        self._watch = await self._store.watch_children(CONFIG_CHANGES, self._on_change)
-        names = await self._store.children(CONFIG_CHANGES)
-        # The reads that follow include all changes from before the start.
-        self._last_change = max(map(sequence_number, names), default=-1)
+        await self._changes.start()
         for entity_type in entity_types:
             try:
                 entities = await self._store.children(f"{CONFIG}/{entity_type}")
@@ -100,11 +82,7 @@ class ConfigRepository:
 
     async def stop(self) -> None:
         """Stop following changes."""
-        if self._watch is not None:
-            self._watch.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._changes.stop()
 
     def listen(self, entity_type: str, listener: ConfigListener) -> None:
         """Call `listener` after each change of an entity of that type."""
@@ -167,7 +145,7 @@ class ConfigRepository:
         Raises the errors of `edit`; StoreUnavailableError, also when the change was written but could not be read.
         """
         path = config_path(entity_type, name)
-        announcement = Create(CONFIG_CHANGE_PREFIX, encode_config_change(f"{entity_type}/{name}"), sequential=True)
+        announcement = self._changes.announcement(encode_config_change(f"{entity_type}/{name}"))
         order = self._orders.setdefault((entity_type, name), asyncio.Lock())
         async with order:
             for attempt in range(MOST_ATTEMPTS):
@@ -184,7 +162,7 @@ class ConfigRepository:
         try:
             await self.process_changes()
         except StoreUnavailableError:
-            self._on_change()
+            self._changes.look()
             raise
 
     async def write_operation(self, entity_type: str, name: str, config: Mapping[str, str]) -> Operation:
@@ -195,47 +173,22 @@ class ConfigRepository:
 
     # --- following changes --------------------------------------------------------------------------------------------
 
-    def _on_change(self, event: WatchEvent | None = None) -> None:
-        del event
-        task = asyncio.get_running_loop().create_task(self._process_quietly())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _process_quietly(self) -> None:
-        while True:
-            try:
-                await self.process_changes()
-            except StoreUnavailableError as error:
-                logger.warning("Configuration changes cannot be read, and are tried again: %s", error)
-                await asyncio.sleep(RETRY_S)
-            except Exception:
-                logger.exception("Error while processing configuration changes")
-                return
-            else:
-                return
-
     async def process_changes(self) -> None:
         """Apply the announced changes, then remove old announcements.
 
         StoreUnavailableError: the next call begins with the same changes.
         """
-        async with self._processing:
-            names = in_sequence(await self._store.children(CONFIG_CHANGES))
-            new = [name for name in names if sequence_number(name) > self._last_change]
-            if not new:
-                return
-            found = await self._store.get_many([f"{CONFIG_CHANGES}/{name}" for name in new])
-            entities: dict[str, None] = {}
-            for each in found:
-                if each is not None:
-                    try:
-                        entities[decode_config_change(each[0])] = None
-                    except ValueError as error:
-                        logger.error("Ignoring a configuration change: %s", error)
-            for entity_path in entities:
-                await self._apply(*entity_path.partition("/")[::2])
-            self._last_change = sequence_number(new[-1])
-            await self._purge(names)
+        await self._changes.process()
+
+    async def _changed(self, values: list[bytes]) -> None:
+        entities: dict[str, None] = {}
+        for value in values:
+            try:
+                entities[decode_config_change(value)] = None
+            except ValueError as error:
+                logger.error("Ignoring a configuration change: %s", error)
+        for entity_path in entities:
+            await self._apply(*entity_path.partition("/")[::2])
 
     async def _apply(self, entity_type: str, name: str) -> None:
         key = (entity_type, name)
@@ -251,19 +204,3 @@ class ConfigRepository:
                 await listener(name, config)
             except Exception:
                 logger.exception("Error while applying the configuration of %s %s", entity_type, name)
-
-    async def _purge(self, names: list[str]) -> None:
-        """Remove the oldest announcements.
-
-        All of them where no other broker reads them, else those that are too old.
-        """
-        paths = [f"{CONFIG_CHANGES}/{name}" for name in names[:PURGED_AT_ONCE]]
-        if self._store.is_shared:
-            now_ms = int(time.time() * 1000)
-            found = zip(paths, await self._store.get_many(paths), strict=True)
-            paths = [path for path, each in found if each and now_ms - each[1].created_ms > CHANGE_EXPIRATION_MS]
-        for path in paths:
-            try:
-                await self._store.commit([Delete(path)])
-            except NoNodeError:
-                continue  # another broker was faster

@@ -36,9 +36,10 @@ from kafkapy._speedups.requests.request_header import ApiTable
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.config_def import MAX_INT
 from kafkapy.errors import ConfigError
-from kafkapy.types import Endpoint, SecurityProtocol
+from kafkapy.types import Endpoint
 
 if TYPE_CHECKING:
+    from kafkapy._speedups.base.tls import TlsContext
     from kafkapy.network.api_table import ApiTableEntries
 
 logger = logging.getLogger("kafka.network.SocketServer")
@@ -58,26 +59,26 @@ THREAD_END_S: Final = 5.0
 """How long a thread may take to end beyond the time it was given to answer what is in flight, in seconds."""
 
 
-ENFORCED_PROTOCOLS: Final = frozenset({SecurityProtocol.PLAINTEXT})
-"""The security protocols that the data plane enforces. A listener with any other one would serve everybody."""
-
-
-def check_protocols(listeners: Sequence[Endpoint]) -> None:
-    """ConfigError for a listener whose security protocol the broker does not enforce."""
-    for endpoint in listeners:
-        if endpoint.security_protocol not in ENFORCED_PROTOCOLS:
-            protocol = endpoint.security_protocol.name
-            enforced = ", ".join(sorted(each.name for each in ENFORCED_PROTOCOLS))
-            reason = f"the security protocol of this listener, {protocol}, is not supported yet (supported: {enforced})"
-            raise ConfigError("listeners", endpoint.listener_name, reason)
-
-
 def usable_cores(most: int) -> int:
     """The number of cores that this process may use, at most `most`.
 
     A Processor never waits for Python or for a disk, so a second one on the same core only adds switches between them.
     """
     return min(most, len(os.sched_getaffinity(0)))
+
+
+class ListenerSecurity(NamedTuple):
+    """The security of a listener: its connections pass it before they are served."""
+
+    tls: TlsContext | None = None
+    sasl: bool = False
+    raw_tokens: bool = False
+    """Whether the first frame may be a token without header: clients of Kafka 0.9 with GSSAPI."""
+    sasl_server_max_receive_size: int = 524288
+    connection_failed_authentication_delay_ms: int = 100
+    setup_timeout_ms: int = 30_000
+    """Time in ms for the TLS handshake and the authentication. Kafka has no key for it and waits for
+    connections.max.idle.ms; its clients give up after socket.connection.setup.timeout.max.ms."""
 
 
 class ListenerLimits(NamedTuple):
@@ -107,9 +108,13 @@ class SocketServerConfig:
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     max_connection_creation_rate: float = 0.0
     listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    listener_security: Mapping[str, ListenerSecurity] = field(default_factory=dict)
+    """By listener name: every listener but those of PLAINTEXT needs its entry."""
 
     @classmethod
-    def from_broker_config(cls, config: BrokerConfig) -> SocketServerConfig:
+    def from_broker_config(
+        cls, config: BrokerConfig, listener_security: Mapping[str, ListenerSecurity] | None = None
+    ) -> SocketServerConfig:
         """The values of a broker's configuration."""
         return cls(
             listeners=config.listeners,
@@ -134,6 +139,7 @@ class SocketServerConfig:
                 )
                 for endpoint in config.listeners
             },
+            listener_security=listener_security or {},
         )
 
 
@@ -172,11 +178,11 @@ class SocketServer:
         apis: ApiTableEntries,
         most_connections: int = MAX_INT,
     ) -> None:
-        """ConfigError when a listener wants a security protocol that cannot be served.
+        """ConfigError when a listener's security protocol asks for TLS or SASL and its security does not.
 
         `most_connections` is what the limit of open files leaves for connections; max.connections is bounded by it.
         """
-        check_protocols(config.listeners)
+        self._check_security(config)
         self.config = config
         self._names = [endpoint.listener_name for endpoint in config.listeners]
         inter_broker = config.inter_broker_listener_name
@@ -184,6 +190,18 @@ class SocketServer:
         self.quotas = ConnectionQuotas(len(self._names), self._inter_broker_index)
         self.memory_pool = MemoryPool(config.queued_max_request_bytes)
         self.registry = ConnectionRegistry(self.quotas, events)
+        for name, security in config.listener_security.items():
+            self.registry.secure_listener(
+                self._names.index(name),
+                security.tls,
+                security.sasl,
+                security.raw_tokens,
+                security.sasl_server_max_receive_size,
+                min(security.setup_timeout_ms, config.connections_max_idle_ms)
+                if config.connections_max_idle_ms >= 0
+                else security.setup_timeout_ms,
+                security.connection_failed_authentication_delay_ms,
+            )
         self.request_channel = RequestChannel(
             plane,
             self.registry,
@@ -202,6 +220,16 @@ class SocketServer:
         self._processor_threads: list[threading.Thread] = []
         self._acceptor_threads: list[threading.Thread] = []
         self.update_limits(config)
+
+    @staticmethod
+    def _check_security(config: SocketServerConfig) -> None:
+        """A listener that asks for less than its protocol says would serve everybody."""
+        for endpoint in config.listeners:
+            protocol = endpoint.security_protocol
+            security = config.listener_security.get(endpoint.listener_name, ListenerSecurity())
+            if (protocol.tls, protocol.sasl) != (security.tls is not None, security.sasl):
+                reason = f"the security protocol {protocol.name} of this listener is not set up"
+                raise ConfigError("listeners", endpoint.listener_name, reason)
 
     # --- start and stop ---------------------------------------------------------------------------------------------
 
@@ -371,6 +399,13 @@ class SocketServer:
                 overrides[address] = limit
         self.quotas.set_ip_limits(config.max_connections_per_ip, overrides)
 
+    def replace_tls(self, listener_name: str, tls: TlsContext) -> None:
+        """Give a TLS listener another context.
+
+        New connections get it, open connections keep theirs.
+        """
+        self.registry.replace_tls(self._names.index(listener_name), tls)
+
     def connections(self) -> list[dict[str, Any]]:
         """The open connections (see ConnectionRegistry.connections), with `listener_name` added."""
         found = self.registry.connections()
@@ -387,7 +422,8 @@ class SocketServer:
 
     def counters(self) -> dict[str, Any]:
         """Everything the metrics collector reads: `connections` (ConnectionRegistry.counters), `listeners` (open
-        connections by listener name), `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free,
+        connections by listener name), `authentication` (ConnectionRegistry.authentication_counters by listener name,
+        without those of PLAINTEXT), `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free,
         refused; bytes), `processors` (one Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis`
         (DataPlane.counters), `workers` (WorkerPool.counters)."""
         processors = [processor.counters() for processor in self._processors]
@@ -396,6 +432,11 @@ class SocketServer:
         return {
             "connections": self.registry.counters(),
             "listeners": {name: self.quotas.listener_count(index) for index, name in enumerate(self._names)},
+            "authentication": {
+                name: self.registry.authentication_counters(index)
+                for index, name in enumerate(self._names)
+                if name in self.config.listener_security
+            },
             "request_channel": self.request_channel.counters(),
             "memory_pool": {"limit": pool.limit, "used": pool.used, "free": pool.free, "refused": pool.refused},
             "processors": processors,

@@ -14,6 +14,7 @@ import binascii
 import hashlib
 import hmac
 import os
+from collections import Counter
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -140,18 +141,47 @@ def decode_credential(text: str) -> ScramCredential:
     return ScramCredential(salt, stored_key, server_key, int(iterations))
 
 
+class _Shape(NamedTuple):
+    """The parts of a credential that a client sees before it proves its password."""
+
+    salt_bytes: int
+    base36: bool
+    """Kafka's own tools make salts of digits and small letters."""
+    iterations: int
+
+
+DEFAULT_SHAPE: Final = _Shape(SALT_BYTES, False, DEFAULT_ITERATIONS)
+_BASE36: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+
+
 class CredentialCache:
     """The SCRAM credentials of all users of the cluster, in memory.
 
     Owned by the broker and kept up to date from the metadata store; used on the control loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, secret: bytes) -> None:
+        """`secret` makes the salts of unknown users; it stays the same for the life of the cluster."""
+        self._secret = secret
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
+        self._shapes: dict[str, Counter[_Shape]] = {name: Counter() for name in SCRAM_MECHANISMS}
 
     def credential(self, mechanism: str, user: str) -> ScramCredential | None:
         """The credential of a user, None when there is none."""
         return self._credentials.get((mechanism, user))
+
+    def unknown(self, mechanism: str, user: str) -> ScramCredential:
+        """A credential that no password fits.
+
+        It has the salt that this unknown user always gets, and looks like most credentials of the mechanism.
+        """
+        ((shape, _),) = self._shapes[mechanism].most_common(1) or [(DEFAULT_SHAPE, 0)]
+        seed = hmac.digest(self._secret, f"{mechanism},{user}".encode(), "sha256")
+        salt = hashlib.shake_256(seed).digest(shape.salt_bytes)
+        if shape.base36:
+            salt = bytes(_BASE36[byte % len(_BASE36)] for byte in salt)
+        key = os.urandom(ScramMechanism.of_name(mechanism).size)
+        return ScramCredential(salt, key, key, shape.iterations)
 
     def update(self, user: str, config: Mapping[str, str]) -> list[str]:
         """Take over a user's keys in the metadata store.
@@ -160,11 +190,24 @@ class CredentialCache:
         """
         unreadable = []
         for mechanism in SCRAM_MECHANISMS:
-            self._credentials.pop((mechanism, user), None)
+            shapes = self._shapes[mechanism]
+            before = self._credentials.pop((mechanism, user), None)
+            if before is not None:
+                shape = _shape_of(before)
+                shapes[shape] -= 1
+                if not shapes[shape]:
+                    del shapes[shape]
             text = config.get(mechanism)
             if text is not None:
                 try:
-                    self._credentials[mechanism, user] = decode_credential(text)
+                    credential = self._credentials[mechanism, user] = decode_credential(text)
                 except ValueError:
                     unreadable.append(mechanism)
+                else:
+                    shapes[_shape_of(credential)] += 1
         return unreadable
+
+
+def _shape_of(credential: ScramCredential) -> _Shape:
+    salt = credential.salt
+    return _Shape(len(salt), bool(salt) and not salt.strip(_BASE36), max(credential.iterations, MIN_ITERATIONS))

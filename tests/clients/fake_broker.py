@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -53,6 +54,8 @@ class FakeBroker:
         self.requests: list[tuple[int, int, Any]] = []
         self.clients: list[str | None] = []
         self.connections = 0
+        self.tls: ssl.SSLContext | None = None
+        """Connections are TLS with it; to be set before `start`."""
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -61,7 +64,7 @@ class FakeBroker:
         return f"127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -20,7 +20,7 @@ from replica.conftest import Broker
 from kafkapy.controller import controller, topic_deletion
 from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
 from kafkapy.errors import KafkaError
-from kafkapy.metadata import config_repository
+from kafkapy.metadata import change_notifications
 from kafkapy.metadata.memory import MemoryStore
 from kafkapy.metadata.store import Delete, MetadataStoreError
 from kafkapy.metadata.znodes import CONFIG_TOPICS, CONTROLLER
@@ -181,7 +181,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
     monkeypatch.setattr(controller, "RETRY_MS", 1)
     monkeypatch.setattr(topic_deletion, "RETRY_S", 0.001)
     monkeypatch.setattr(replica_manager, "STORE_RETRY_S", 0.001)
-    monkeypatch.setattr(config_repository, "RETRY_S", 0.001)
+    monkeypatch.setattr(change_notifications, "RETRY_S", 0.001)
     caplog.set_level(logging.CRITICAL)
 
 

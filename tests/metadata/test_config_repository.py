@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkapy.errors import ErrorCode, code_of
-from kafkapy.metadata import config_repository
+from kafkapy.metadata import change_notifications
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.memory import MemoryStore
 from kafkapy.metadata.store import SetData, Stat, StoreUnavailableError
@@ -115,7 +115,7 @@ def test_a_change_reads_as_many_nodes_after_thousands_of_others(shared: bool) ->
         first = await nodes_read(20)
         await nodes_read(2_000)
         last = await nodes_read(20)
-        assert last <= first + config_repository.PURGED_AT_ONCE
+        assert last <= first + change_notifications.PURGED_AT_ONCE
         if not shared:
             assert last <= first
             assert await store.children(CONFIG_CHANGES) == []
@@ -125,7 +125,7 @@ def test_a_change_reads_as_many_nodes_after_thousands_of_others(shared: bool) ->
 
 
 def test_a_change_that_cannot_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config_repository, "RETRY_S", 0.01)
+    monkeypatch.setattr(change_notifications, "RETRY_S", 0.01)
 
     async def work(store: Store) -> None:
         repository = await repository_on(store)

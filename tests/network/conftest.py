@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import select
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -16,23 +17,32 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from kafkapy._speedups.base.event_queue import CONNECTION_CLOSED, LOG_LINE, REQUEST, SEGMENT_WANTED, EventQueue
 from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.network.network_request import ASK_PRINCIPAL
 from kafkapy._speedups.requests.data_plane import DataPlane
 from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.log.backends.memory import MemoryLogStorage
-from kafkapy.network.socket_server import SocketServer, SocketServerConfig
+from kafkapy.network.socket_server import ListenerSecurity, SocketServer, SocketServerConfig
 from kafkapy.protocol.messages.fetch import FetchRequest, FetchResponse
 from kafkapy.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kafkapy.records.batches import RecordBatchBuilder
-from kafkapy.types import Endpoint
+from kafkapy.types import Endpoint, SecurityProtocol
 
 ECHO = 3
 """The API key (Metadata) that the Python side answers with the request's own body."""
 
-APIS = {0: (3, 13, 9, True), 1: (4, 18, 12, True), 3: (0, 12, 9, False), 18: (0, 4, 3, False)}
+APIS = {
+    0: (3, 13, 9, True),
+    1: (4, 18, 12, True),
+    3: (0, 12, 9, False),
+    17: (0, 1, None, False),
+    18: (0, 4, 3, False),
+    36: (0, 2, 2, False),
+}
 
 
 def eventually(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
@@ -45,12 +55,29 @@ def eventually(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
     return value
 
 
+def protocol_of(security: ListenerSecurity | None) -> SecurityProtocol:
+    if security is None:
+        return SecurityProtocol.PLAINTEXT
+    if security.tls is None:
+        return SecurityProtocol.SASL_PLAINTEXT
+    return SecurityProtocol.SASL_SSL if security.sasl else SecurityProtocol.SSL
+
+
 class Client:
     """One raw connection."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", source: str | None = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        host: str = "127.0.0.1",
+        source: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> None:
         self.socket = socket.create_connection((host, port), 10, None if source is None else (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host, session=session)
 
     @staticmethod
     def frame(
@@ -117,7 +144,8 @@ class Network:
         self.events = EventQueue()
         self.table = PartitionTable()
         self.plane = DataPlane(1, self.table, FetchSessionCache(100), self.events)
-        endpoints = [Endpoint(name, "127.0.0.1", 0) for name in listeners]
+        security = config.get("listener_security", {})
+        endpoints = [Endpoint(name, "127.0.0.1", 0, protocol_of(security.get(name))) for name in listeners]
         values = {"num_network_threads": 2, "socket_request_max_bytes": 1 << 20, **config}
         self.server = SocketServer(SocketServerConfig(endpoints, **values), self.plane, self.events, APIS)
         self.handler: Callable[[Any], None] = self.echo
@@ -136,7 +164,10 @@ class Network:
 
     @staticmethod
     def echo(request: Any) -> None:
-        if request.ask_kind is None:
+        if request.ask_kind == ASK_PRINCIPAL:
+            subject = x509.load_der_x509_certificate(request.peer_certificate).subject
+            request.authenticated(f"User:{subject.rfc4514_string()}")
+        elif request.ask_kind is None:
             request.reply(request.body)
         else:
             request.answer_authorization(dict.fromkeys(request.questions, True))

@@ -70,7 +70,7 @@ def test_a_large_produce_behind_a_small_request_keeps_its_bytes(network):
     assert all(value in records for value in values)
 
 
-@pytest.mark.parametrize("size", [-1, -(2**31), (1 << 20) + 1, 2**31 - 1, 0x47455420])
+@pytest.mark.parametrize("size", [-1, -(2**31), (1 << 20) + 1, 2**31 - 1])
 def test_a_size_that_is_negative_or_too_large_closes_the_connection_with_one_line(network, size, eventually):
     net = network()
     client = net.client()
@@ -79,6 +79,23 @@ def test_a_size_that_is_negative_or_too_large_closes_the_connection_with_one_lin
     lines = eventually(net.lines)
     assert len(lines) == 1 and "socket.request.max.bytes" in lines[0]
     assert net.client().ask(b"others go on") == b"others go on"
+
+
+@pytest.mark.parametrize(
+    ("came", "protocol"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "HTTP"),
+        (b"POST /topics HTTP/1.1\r\n\r\n", "HTTP"),
+        (bytes.fromhex("16030100c8010000c40303"), "TLS"),
+    ],
+)
+def test_another_protocol_closes_the_connection_and_is_named(network, came, protocol, eventually):
+    net = network()
+    client = net.client()
+    client.send_bytes(came)
+    assert client.closed_by_broker()
+    lines = eventually(net.lines)
+    assert len(lines) == 1 and f"{protocol} came instead of Kafka's protocol" in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ GROUP_IGNORED = re.compile(r"Configuration of group (\S+) has no effect in this 
 TOPIC_IGNORED = re.compile(r"Topic configuration (\S+) is set but has no effect in this broker: ([^\"]*)")
 
 
-@pytest.mark.parametrize("protocol", [each for each in SecurityProtocol if each is not SecurityProtocol.PLAINTEXT])
-def test_a_listener_with_a_protocol_that_is_not_enforced_keeps_the_broker_from_starting(
+@pytest.mark.parametrize("protocol", [each for each in SecurityProtocol if each.tls])
+def test_a_tls_listener_without_a_keystore_keeps_the_broker_from_starting(
     protocol: SecurityProtocol, tmp_path: Path
 ) -> None:
     broker = BrokerProcess(
@@ -37,8 +37,8 @@ def test_a_listener_with_a_protocol_that_is_not_enforced_keeps_the_broker_from_s
         assert broker.process is not None
         assert broker.process.returncode == 1
         last = broker.log_tail().strip().splitlines()[-1]
-        assert last.startswith("kafkapy-server: Invalid value 'SAFE' for configuration listeners: ")
-        assert protocol.name in last
+        assert last.startswith("kafkapy-server: ") and "ssl.keystore.location" in last
+        assert "a TLS listener needs a keystore" in last
         assert not (tmp_path / "logs").exists()  # nothing was done yet
     finally:
         broker.kill()

@@ -203,7 +203,6 @@ def test_configuration_comes_from_a_file_and_from_keys(kafkapy: CommandLine, tmp
     said = kafkapy.failure("cluster", "id", "--command-config", str(file))
     assert "did you mean request.timeout.ms" in said
     assert "must be a whole number" in kafkapy.failure("cluster", "id", "-X", "request.timeout.ms=soon")
-    assert "TLS" in kafkapy.failure("cluster", "id", "-X", "security.protocol=SSL")
 
 
 def test_brokers_may_be_named_in_the_file(kafkapy: CommandLine, tmp_path: Path) -> None:

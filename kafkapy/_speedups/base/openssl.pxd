@@ -113,13 +113,17 @@ cdef extern from "<openssl/x509v3.h>" nogil:
     unsigned int X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS
 
 cdef extern from "<openssl/x509_vfy.h>" nogil:
+    ctypedef struct X509_CRL:
+        pass
     ctypedef struct X509_STORE:
         pass
     ctypedef struct X509_VERIFY_PARAM:
         pass
     long X509_V_OK
     unsigned long X509_V_FLAG_PARTIAL_CHAIN
+    unsigned long X509_V_FLAG_CRL_CHECK
     int X509_STORE_add_cert(X509_STORE*, X509*)
+    int X509_STORE_add_crl(X509_STORE*, X509_CRL*)
     int X509_STORE_set_flags(X509_STORE*, unsigned long)
     int X509_VERIFY_PARAM_set1_ip(X509_VERIFY_PARAM*, const unsigned char*, size_t)
     int X509_VERIFY_PARAM_set1_ip_asc(X509_VERIFY_PARAM*, const char*)
@@ -131,6 +135,8 @@ cdef extern from "<openssl/x509.h>" nogil:
     X509* d2i_X509(X509**, const unsigned char**, long)
     int i2d_X509(const X509*, unsigned char**)
     void X509_free(X509*)
+    X509_CRL* d2i_X509_CRL(X509_CRL**, const unsigned char**, long)
+    void X509_CRL_free(X509_CRL*)
 
 cdef extern from "<openssl/evp.h>" nogil:
     ctypedef struct EVP_PKEY:

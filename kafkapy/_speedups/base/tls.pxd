@@ -41,3 +41,4 @@ cdef class TlsContext:
     cdef int _set_suites(self, list protocols, list suites) except -1
     cdef int _set_key(self, bytes private_key, list chain) except -1
     cdef int _set_trusted(self, trusted) except -1
+    cdef int _set_revoked(self, revoked) except -1

@@ -12,5 +12,7 @@ class TlsContext:
         protocols: Sequence[str] = ...,
         cipher_suites: Sequence[str] = ...,
         check_hostname: bool = ...,
+        verify: bool = ...,
+        revoked: Sequence[bytes] = ...,
     ) -> None: ...
     def counters(self) -> dict[str, int]: ...

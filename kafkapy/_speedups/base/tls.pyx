@@ -175,12 +175,14 @@ cdef class TlsContext:
     """
 
     def __cinit__(self, bint server, private_key=None, chain=(), trusted=None, str client_auth not None="none",
-                  protocols=("TLSv1.2", "TLSv1.3"), cipher_suites=(), bint check_hostname=True):
+                  protocols=("TLSv1.2", "TLSv1.3"), cipher_suites=(), bint check_hostname=True, bint verify=True,
+                  revoked=()):
         """private_key: PKCS#8 in DER. chain: certificates in DER, this side's own first. trusted: certificates in DER;
         None: those of the system. client_auth: what a server does without a certificate of the client: "none" does not
         ask for one, "requested" does, "required" refuses the client. protocols: "TLSv1.2", "TLSv1.3". cipher_suites:
         names of IANA (Java's) or OpenSSL's; empty: OpenSSL's choice. check_hostname: whether a client compares the
-        server's name with its certificate.
+        server's name with its certificate. verify: False for a client that accepts every certificate. revoked:
+        revocation lists in DER; when there is one, each certificate of a peer needs the list of its issuer.
 
         ValueError with the reason for keys, certificates and names that are unfit."""
         cdef TlsContextState* c
@@ -213,6 +215,7 @@ cdef class TlsContext:
         if private_key is not None:
             self._set_key(private_key, list(chain))
         self._set_trusted(trusted)
+        self._set_revoked(revoked)
         if server:
             SSL_CTX_set_verify(context, CLIENT_AUTH[client_auth], NULL)
             SSL_CTX_set_dh_auto(context, 1)
@@ -221,7 +224,7 @@ cdef class TlsContext:
             SSL_CTX_set_session_id_context(context, b"kafkapy", 7)
             SSL_CTX_set_num_tickets(context, 1)
         else:
-            SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL)
+            SSL_CTX_set_verify(context, SSL_VERIFY_PEER if verify else SSL_VERIFY_NONE, NULL)
             SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL)
             SSL_CTX_sess_set_new_cb(context, keep_session)
 
@@ -303,6 +306,24 @@ cdef class TlsContext:
             X509_free(certificate)
             if not done:
                 raise ValueError(f"a trusted certificate cannot be used: {reason()}")
+        return 0
+
+    cdef int _set_revoked(self, revoked) except -1:
+        cdef X509_STORE* store = SSL_CTX_get_cert_store(<SSL_CTX*>self.state.context)
+        cdef const unsigned char* at
+        cdef X509_CRL* crl
+        cdef bint done
+        for der in revoked:
+            at = <const unsigned char*><char*>der
+            crl = d2i_X509_CRL(NULL, &at, len(der))
+            if crl == NULL:
+                raise ValueError(f"a revocation list cannot be read: {reason()}")
+            done = X509_STORE_add_crl(store, crl)
+            X509_CRL_free(crl)
+            if not done:
+                raise ValueError(f"a revocation list cannot be used: {reason()}")
+        if revoked:
+            X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK)
         return 0
 
     def counters(self):

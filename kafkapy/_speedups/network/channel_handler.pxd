@@ -71,9 +71,19 @@ cdef cppclass ProcessorState:
     int64_t stop_at_ns                      # atomic; 0: run; else stop, at the latest then (monotonic)
     int64_t started_ns                      # atomic
     int64_t connections                     # atomic, for the metrics
+    # Connections that are not ready (channel_stages.pyx).
+    deque[Due] setups                       # in the order of their time
+    vector[Due] farewells                   # of failed authentications: few
+    deque[int64_t] waiting                  # for their turn of the TLS handshake
+    int64_t handshakes_ns                   # time that handshakes have taken in this turn
     bint stopping
     bint ended                              # under a mutex of processor.pyx: run_loop has ended
     bint last_chance                        # the stop's time is over: parked requests time out
+
+# A connection, and when something is due for it.
+cdef struct Due:
+    int64_t at_ns               # monotonic
+    int64_t connection
 
 cdef enum Doing:
     DOING_REQUEST = 0
@@ -89,6 +99,13 @@ cdef void channel_log_closing(ProcessorState* p, KafkaChannel* channel, int leve
 # Drops a request after its final outcome, or with its connection (then the last reference cancels it).
 cdef void channel_forget_request(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 cdef void channels_free_closed(ProcessorState* p) noexcept nogil
+# Ends an authentication: the connection gets no more requests, sends that reply (NULL: none) after the delay, and is
+# closed.
+cdef void channel_fail(ProcessorState* p, KafkaChannel* channel, Send* farewell, int64_t delay_ns) noexcept nogil
+# Sends the last reply of such a connection.
+cdef void channel_say_farewell(ProcessorState* p, KafkaChannel* channel) noexcept nogil
+# Gives a request to Python.
+cdef void hand_to_python(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 # Queues a connection with received bytes for the end of this turn or the next.
 cdef void channel_be_ready(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 cdef void channel_unmute(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil
@@ -107,5 +124,5 @@ cdef void request_wake(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 cdef void request_come_back(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 # Handles the received whole frames, until one stays in flight.
 cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexcept nogil
-cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil
-cdef void channel_event(ProcessorState* p, KafkaChannel* channel, unsigned int events) noexcept nogil
+# Writes as much of the reply as the socket takes.
+cdef void channel_write(ProcessorState* p, KafkaChannel* channel) noexcept nogil

@@ -1,15 +1,15 @@
 """One connection of a Processor (see channel_handler.pxd)."""
 
 from cython.operator cimport dereference
-from libc.errno cimport EAGAIN, ECONNRESET, EPIPE, ETIMEDOUT
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.errno cimport ECONNRESET, EPIPE, ETIMEDOUT
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset, strerror
 from libcpp.unordered_map cimport unordered_map
 from posix.unistd cimport close
 
 from kafkapy._speedups.base.blocking cimport NetworkThread, become_spare, is_alone, network_thread
-from kafkapy._speedups.base.epoll cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
+from kafkapy._speedups.base.epoll cimport EPOLLIN, EPOLLOUT
 from kafkapy._speedups.base.posix cimport (
     atomic_add,
     atomic_count,
@@ -17,10 +17,9 @@ from kafkapy._speedups.base.posix cimport (
     atomic_load,
     atomic_store,
     monotonic_ns,
-    recv,
 )
 from kafkapy._speedups.base.send cimport Send, send_free, send_leave
-from kafkapy._speedups.base.transport cimport transport_send
+from kafkapy._speedups.base.transport cimport transport_send, transport_write_event
 from kafkapy._speedups.network.connection cimport (
     CLOSED_AT_STOP,
     CLOSED_BY_BROKER,
@@ -28,9 +27,18 @@ from kafkapy._speedups.network.connection cimport (
     LEVEL_INFO,
     LEVEL_WARNING,
     LOGGER_PROCESSOR,
+    ListenerSecurity,
     connection_closed,
     connection_unref,
     network_log,
+)
+from kafkapy._speedups.network.frame_guard cimport (
+    GUARD_EXPIRED,
+    GUARD_PASS,
+    GuardResult,
+    explain_size,
+    guarded_decode,
+    guarded_pass,
 )
 from kafkapy._speedups.network.frame_reader cimport (
     FRAME_INVALID,
@@ -42,13 +50,12 @@ from kafkapy._speedups.network.frame_reader cimport (
     FrameStatus,
     WholeFrame,
     reader_donate,
-    reader_fill,
     reader_next,
     reader_release,
     reader_stash,
 )
 from kafkapy._speedups.network.mailbox cimport MAIL_SENT, Mailbox, mailbox_post_token
-from kafkapy._speedups.network.memory_pool cimport buffer_take, pool_available, pool_reserve
+from kafkapy._speedups.network.memory_pool cimport buffer_take, pool_reserve
 from kafkapy._speedups.network.pending_request cimport (
     PendingRequest,
     pending_new,
@@ -68,8 +75,11 @@ from kafkapy._speedups.network.request_log cimport (
     request_record_post,
 )
 from kafkapy._speedups.network.selector cimport (
+    MUTE_FAILED,
     MUTE_MEMORY,
     MUTE_REQUEST,
+    STAGE_FAILED,
+    STAGE_READY,
     KafkaChannel,
     selector_remove,
     selector_touch,
@@ -77,6 +87,7 @@ from kafkapy._speedups.network.selector cimport (
 )
 from kafkapy._speedups.network.worker_pool cimport worker_pool_submit
 from kafkapy._speedups.requests.data_plane cimport (
+    API_SASL_AUTHENTICATE,
     OUTCOME_ASK,
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
@@ -95,10 +106,6 @@ from kafkapy._speedups.requests.request_header cimport (
     HeaderStatus,
     request_header_decode,
 )
-
-cdef extern from "<sys/socket.h>" nogil:
-    int MSG_PEEK, MSG_DONTWAIT, SHUT_RDWR, SHUT_WR
-    int shutdown(int fd, int how)
 
 cdef extern from * nogil:
     """
@@ -142,31 +149,60 @@ cdef void channel_close(ProcessorState* p, KafkaChannel* channel, int reason) no
     if channel.away:
         # Its descriptor must not become another connection's while a thread still sends to it.
         channel.close_reason = reason
-        shutdown(channel.transport.fd, SHUT_RDWR)
+        channel.transport.functions.abort(&channel.transport)
         return
     close_for_good(p, channel, reason)
 
 
 cdef void close_for_good(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil:
-    cdef uint8_t rest[4096]
-    cdef int i
     if reason == CLOSED_AT_STOP or channel.close_after_send:
-        # Unread bytes would turn the close into a reset that can overtake the last reply.
-        shutdown(channel.transport.fd, SHUT_WR)
-        for i in range(64):
-            if recv(channel.transport.fd, rest, sizeof(rest), MSG_DONTWAIT) <= 0:
-                break
+        channel.transport.functions.shut_down(&channel.transport)
     channel.transport.functions.close(&channel.transport)
     channel_forget_request(p, channel)
     request_record_free(channel.record)
     channel.record = NULL
     send_free(channel.send)
     channel.send = NULL
+    send_free(channel.farewell)
+    channel.farewell = NULL
     reader_release(&p.reader, channel)
     p.channels.erase(channel.info.id)
     atomic_store(&p.connections, p.channels.size())
     connection_closed(p.registry, channel.info, reason)
     p.closed.push_back(channel)
+
+
+cdef void channel_fail(ProcessorState* p, KafkaChannel* channel, Send* farewell, int64_t delay_ns) noexcept nogil:
+    cdef ListenerSecurity* security = channel.security
+    cdef Due due
+    if security != NULL:
+        atomic_count(&security.reauthentication_failed if channel.stage == STAGE_READY else &security.failed, 1)
+        if delay_ns < 0:
+            delay_ns = security.failed_delay_ns
+    channel.stage = STAGE_FAILED
+    channel.guarded = True
+    channel.mute |= MUTE_FAILED
+    channel.farewell = farewell
+    channel_forget_request(p, channel)
+    atomic_store(&channel.info.in_flight, 0)
+    if delay_ns <= 0:
+        channel_say_farewell(p, channel)
+        return
+    due.at_ns = monotonic_ns() + delay_ns
+    due.connection = channel.info.id
+    p.farewells.push_back(due)
+
+
+cdef void channel_say_farewell(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    channel.close_after_send = True
+    if channel.farewell == NULL:
+        channel_close(p, channel, CLOSED_BY_BROKER)
+        return
+    channel.send = channel.farewell
+    channel.farewell = NULL
+    channel.send_api = API_SASL_AUTHENTICATE
+    channel.send_received_ns = monotonic_ns()
+    channel_write(p, channel)
 
 
 cdef void channels_free_closed(ProcessorState* p) noexcept nogil:
@@ -268,7 +304,7 @@ cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogi
         channel_unmute(p, channel, MUTE_REQUEST)
 
 
-cdef void write_reply(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+cdef void channel_write(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     cdef int64_t written = 0
     cdef int status
     cdef NetworkThread* thread = NULL
@@ -297,7 +333,8 @@ cdef void channel_sent(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
 
 
 cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, int64_t written) noexcept nogil:
-    cdef char why[160]
+    cdef char why[320]
+    cdef const char* reason
     if written:
         atomic_count_alone(&channel.info.bytes_out, written)
         selector_touch(&p.selector, channel, p.now_ns)
@@ -306,12 +343,15 @@ cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, in
             channel_close(p, channel, CLOSED_BY_PEER)
             return
         # For example, a file is shorter than the reply says.
-        snprintf(why, sizeof(why), b"its reply cannot be sent: %s", strerror(-status))
+        reason = channel.transport.functions.error(&channel.transport)
+        if reason == NULL:
+            reason = strerror(-status)
+        snprintf(why, sizeof(why), b"its reply cannot be sent: %s", reason)
         channel_log_closing(p, channel, LEVEL_WARNING, why)
         channel_close(p, channel, CLOSED_BY_BROKER)
         return
     if status == 0:
-        selector_want(&p.selector, channel, channel.interest | EPOLLOUT)
+        selector_want(&p.selector, channel, channel.interest | transport_write_event(&channel.transport))
         return
     atomic_count(&p.plane.apis[channel.send_api].response_bytes, channel.send.size)
     channel_count_total(p, channel.send_api, channel.send_received_ns)
@@ -340,7 +380,7 @@ cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* se
     channel.send_received_ns = channel.request.frame.received_ns
     channel.record = record_of(p, channel.request)
     channel_forget_request(p, channel)
-    write_reply(p, channel)
+    channel_write(p, channel)
 
 
 # ---- requests --------------------------------------------------------------------------------------------------------
@@ -498,10 +538,25 @@ cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus s
     channel_close(p, channel, CLOSED_BY_BROKER)
 
 
+cdef void refuse_guarded(ProcessorState* p, KafkaChannel* channel, const PendingRequest* pending,
+                         GuardResult result) noexcept nogil:
+    cdef char why[160]
+    if result == GUARD_EXPIRED:
+        atomic_count(&channel.security.expired, 1)
+        channel_log_closing(p, channel, LEVEL_INFO, b"its session has expired, and it did not authenticate again")
+        channel_close(p, channel, CLOSED_BY_BROKER)
+        return
+    snprintf(why, sizeof(why), b"a request with API key %d came before the SASL authentication",
+             <int>pending.frame.api_key)
+    channel_log_closing(p, channel, LEVEL_INFO, why)
+    channel_fail(p, channel, NULL, -1)
+
+
 cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* frame) noexcept nogil:
     cdef PendingRequest* pending = pending_new(p.kept, p.plane, p.mailbox, p.pool, channel.info, &p.left)
     cdef bint in_place = False
     cdef HeaderStatus status
+    cdef GuardResult guard
     cdef ApiCounters* counters
     cdef Outcome outcome
     cdef NetworkThread* thread
@@ -517,17 +572,28 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     elif not own_the_frame(p, pending, frame):
         channel_close(p, channel, CLOSED_BY_BROKER)
         return
-    status = request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
+    if channel.guarded:
+        status = guarded_decode(p.apis, channel, frame.data, frame.size, pending)
+    else:
+        status = request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
     if status != HEADER_OK and status != HEADER_UNSUPPORTED_API_VERSIONS:
         refuse_header(p, channel, status, &pending.frame)
         return
+    if channel.guarded:
+        guard = guarded_pass(channel, pending, started)
+        if guard != GUARD_PASS:
+            refuse_guarded(p, channel, pending, guard)
+            return
     pending.api = p.apis.apis[pending.frame.api_key].served
     if in_place and pending.api == NULL:
         in_place = False
         if not own_the_frame(p, pending, frame):
             channel_close(p, channel, CLOSED_BY_BROKER)
             return
-        request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
+        if channel.guarded:
+            guarded_decode(p.apis, channel, frame.data, frame.size, pending)
+        else:
+            request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
     pending.unsupported_version = status == HEADER_UNSUPPORTED_API_VERSIONS
     pending.frame_size = frame.size
     pending.frame.received_ns = started
@@ -582,8 +648,7 @@ cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexce
             channel.mute |= MUTE_MEMORY
             p.starving.push_back(channel.info.id)
         elif status == FRAME_INVALID:
-            snprintf(why, sizeof(why), b"a request of %lld bytes is not between 0 and %lld (socket.request.max.bytes)",
-                     <long long>frame.size, <long long>p.reader.max_frame)
+            explain_size(channel, frame.size, why, sizeof(why))
             channel_log_closing(p, channel, LEVEL_WARNING, why)
             channel_close(p, channel, CLOSED_BY_BROKER)
         elif status != FRAME_PARTIAL:
@@ -593,65 +658,3 @@ cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexce
     if not channel.closed and p.reader.start != p.reader.end and reader_stash(&p.reader, channel) < 0:
         channel_close(p, channel, CLOSED_BY_BROKER)
     p.reader.start = p.reader.end = 0
-
-
-# ---- events ----------------------------------------------------------------------------------------------------------
-
-cdef void channel_read(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    cdef int64_t n
-    cdef int64_t turn = READ_TURN
-    if channel.frame == NULL and channel.head_size == 0 and not pool_available(p.pool):
-        channel.mute |= MUTE_MEMORY
-        p.starving.push_back(channel.info.id)
-        selector_want(&p.selector, channel, channel.interest & ~EPOLLIN)
-        return
-    while True:
-        n = reader_fill(&p.reader, channel)
-        if n <= 0:
-            if n != -EAGAIN:
-                channel_close(p, channel, CLOSED_BY_PEER)
-            return
-        atomic_count_alone(&channel.info.bytes_in, n)
-        selector_touch(&p.selector, channel, p.now_ns)
-        channel_handle_frames(p, channel)
-        if channel.closed or channel.mute:
-            return
-        turn -= n
-        # A large frame is read on without a question to epoll, as long as reads come back full.
-        if channel.frame == NULL or not p.reader.filled or turn <= 0:
-            break
-    if channel.transport.functions.pending(&channel.transport) > 0:
-        channel_be_ready(p, channel)
-
-
-cdef void peer_shut_down(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    """Handles a peer that will send no more while its channel is muted. The peer may still read its reply (a
-    half-closed socket), so only a parked Fetch, which no client sends half-closed, is given up; and only when no
-    later request lies behind it."""
-    cdef uint8_t byte
-    selector_want(&p.selector, channel, channel.interest & ~EPOLLRDHUP)
-    channel.peer_done = True
-    if (channel.request != NULL and not channel.request.away and channel.request.parked != NULL
-        and channel.request.api.waits_for_records
-            and channel.ahead == NULL and recv(channel.transport.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0):
-        channel_close(p, channel, CLOSED_BY_PEER)
-
-
-cdef void channel_event(ProcessorState* p, KafkaChannel* channel, unsigned int events) noexcept nogil:
-    if channel.closed:
-        return
-    if events & EPOLLOUT and channel.send != NULL and not channel.away:
-        write_reply(p, channel)
-        if channel.closed:
-            return
-    if not channel.mute:
-        if events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) and channel.ahead == NULL:
-            channel_read(p, channel)
-        return
-    if events & (EPOLLHUP | EPOLLERR):
-        channel_close(p, channel, CLOSED_BY_PEER)
-        return
-    if events & EPOLLIN:
-        selector_want(&p.selector, channel, channel.interest & ~EPOLLIN)
-    if events & EPOLLRDHUP:
-        peer_shut_down(p, channel)

@@ -8,9 +8,11 @@ work on a request keeps the authorization cache that the answer goes into.
 from libc.stdint cimport int16_t, int64_t
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
+from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.event_queue cimport EventQueue, EventQueueState
 from kafkapy._speedups.base.posix cimport atomic_add, pthread_mutex_t
+from kafkapy._speedups.base.tls cimport TlsContextState
 from kafkapy._speedups.network.connection_quotas cimport ConnectionQuotas, ConnectionQuotasState
 from kafkapy._speedups.requests.data_plane cimport AuthorizationCache
 
@@ -33,6 +35,21 @@ cdef enum CloseReason:
     CLOSED_AT_STOP = 4
     CLOSE_REASONS = 5
 
+cdef cppclass ListenerSecurity:
+    """What a listener asks of its connections before it serves them. A listener without TLS and SASL has none."""
+    TlsContextState* tls            # referenced, guarded by the registry's mutex; NULL: no TLS
+    bint sasl
+    bint raw_tokens                 # a first frame without header is a token: clients of Kafka 0.9 with GSSAPI
+    int64_t max_receive             # sasl.server.max.receive.size
+    int64_t setup_ns                # a connection that is not authenticated by then is closed
+    int64_t failed_delay_ns         # connection.failed.authentication.delay.ms
+    int64_t authenticated           # atomics from here
+    int64_t failed                  # authentications refused, TLS handshakes among them
+    int64_t reauthenticated
+    int64_t reauthentication_failed
+    int64_t expired                 # connections closed after the end of their session
+    int64_t timed_out               # connections closed because they were not authenticated in time
+
 cdef cppclass ConnectionInfo:
     int64_t references              # atomic
     int64_t id
@@ -51,6 +68,10 @@ cdef cppclass ConnectionInfo:
     string software_name            # guarded by the registry's mutex from here
     string software_version
     string principal
+    bint token_authenticated
+    string tls_protocol             # "TLSv1.3"; "" without TLS
+    string cipher_suite
+    string peer_certificate         # DER; "": none
     bint announce_close
     bint closed
 
@@ -63,6 +84,7 @@ cdef cppclass ConnectionRegistryState:
     int64_t refused_per_ip
     ConnectionQuotasState* quotas
     EventQueueState* events
+    vector[ListenerSecurity*] listeners     # by index; NULL: asks for nothing. Complete before connections come
     int64_t line_tokens             # of the log rate limit, guarded by the mutex
     int64_t line_second
     int64_t lines_suppressed
@@ -73,6 +95,10 @@ cdef void network_log(ConnectionRegistryState* r, int level, int logger, const c
 cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& peer_host, int peer_port,
                                      const string& local_host, int local_port, int16_t listener_index,
                                      bint privileged) noexcept nogil
+# What the listener asks of a connection; NULL: nothing.
+cdef ListenerSecurity* listener_security(ConnectionRegistryState* r, int16_t listener_index) noexcept nogil
+# The listener's present TLS context with a reference for the caller; NULL: no TLS.
+cdef TlsContextState* listener_tls(ConnectionRegistryState* r, ListenerSecurity* security) noexcept nogil
 # Removes a connection from registry and quotas after its socket is closed; posts the event that Python asked for.
 cdef void connection_closed(ConnectionRegistryState* r, ConnectionInfo* info, int reason) noexcept nogil
 cdef inline void connection_ref(ConnectionInfo* info) noexcept nogil:

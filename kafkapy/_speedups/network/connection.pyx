@@ -20,6 +20,7 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
     wall_clock_ms,
 )
+from kafkapy._speedups.base.tls cimport TlsContext, TlsContextState, tls_context_ref, tls_context_unref
 from kafkapy._speedups.network.connection_quotas cimport quota_release
 
 cdef enum:
@@ -93,6 +94,20 @@ cdef void connection_closed(ConnectionRegistryState* r, ConnectionInfo* info, in
     connection_unref(info)
 
 
+cdef ListenerSecurity* listener_security(ConnectionRegistryState* r, int16_t listener_index) noexcept nogil:
+    return r.listeners[listener_index] if <size_t>listener_index < r.listeners.size() else NULL
+
+
+cdef TlsContextState* listener_tls(ConnectionRegistryState* r, ListenerSecurity* security) noexcept nogil:
+    cdef TlsContextState* tls
+    pthread_mutex_lock(&r.mutex)
+    tls = security.tls
+    if tls != NULL:
+        tls_context_ref(tls)
+    pthread_mutex_unlock(&r.mutex)
+    return tls
+
+
 cdef void connection_free(ConnectionInfo* info) noexcept nogil:
     del info
 
@@ -124,18 +139,85 @@ cdef class ConnectionRegistry:
 
     def __dealloc__(self):
         cdef unordered_map[int64_t, ConnectionInfo*].iterator it
+        cdef size_t i
         if self.state != NULL:
             it = self.state.connections.begin()
             while it != self.state.connections.end():
                 connection_unref(dereference(it).second)
                 preincrement(it)
+            for i in range(self.state.listeners.size()):
+                if self.state.listeners[i] != NULL:
+                    tls_context_unref(self.state.listeners[i].tls)
+                    del self.state.listeners[i]
             pthread_mutex_destroy(&self.state.mutex)
             del self.state
+
+    def secure_listener(self, int16_t listener_index, TlsContext tls=None, bint sasl=False, bint raw_tokens=False,
+                        int64_t max_receive_bytes=524288, int64_t setup_timeout_ms=30_000,
+                        int64_t failed_delay_ms=100):
+        """Makes the connections of a listener wait for a TLS handshake, a SASL exchange, or both, before requests are
+        served. Called before the listener accepts connections.
+
+        raw_tokens: the first frame may be a token without header. max_receive_bytes: sasl.server.max.receive.size.
+        setup_timeout_ms: the time for all of it. failed_delay_ms: connection.failed.authentication.delay.ms."""
+        cdef ListenerSecurity* security
+        if listener_index < 0:
+            raise ValueError(f"{listener_index} is no listener")
+        if tls is None and not sasl:
+            raise ValueError("a listener without TLS and SASL asks for nothing")
+        if tls is not None and not tls.server:
+            raise ValueError("a listener needs the TLS context of a server")
+        while self.state.listeners.size() <= <size_t>listener_index:
+            self.state.listeners.push_back(NULL)
+        if self.state.listeners[listener_index] != NULL:
+            raise ValueError(f"listener {listener_index} is secured already")
+        security = new ListenerSecurity()
+        security.sasl = sasl
+        security.raw_tokens = raw_tokens
+        security.max_receive = max_receive_bytes
+        security.setup_ns = setup_timeout_ms * 1_000_000
+        security.failed_delay_ns = failed_delay_ms * 1_000_000
+        if tls is not None:
+            tls_context_ref(tls.state)
+            security.tls = tls.state
+        self.state.listeners[listener_index] = security
+
+    def replace_tls(self, int16_t listener_index, TlsContext tls not None):
+        """Gives a TLS listener another context. New connections get it; open ones keep theirs."""
+        cdef ListenerSecurity* security = listener_security(self.state, listener_index)
+        cdef TlsContextState* old
+        if security == NULL or security.tls == NULL:
+            raise ValueError(f"listener {listener_index} has no TLS")
+        if not tls.server:
+            raise ValueError("a listener needs the TLS context of a server")
+        tls_context_ref(tls.state)
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            old = security.tls
+            security.tls = tls.state
+            pthread_mutex_unlock(&self.state.mutex)
+            tls_context_unref(old)
+
+    def authentication_counters(self, int16_t listener_index):
+        """Of a listener's connections since the start: authenticated, failed (TLS handshakes among them),
+        reauthenticated, reauthentication_failed, expired (closed after the end of their session), timed_out (not
+        authenticated in time). None when it asks for nothing."""
+        cdef ListenerSecurity* security = listener_security(self.state, listener_index)
+        if security == NULL:
+            return None
+        return {
+            "authenticated": atomic_load(&security.authenticated),
+            "failed": atomic_load(&security.failed),
+            "reauthenticated": atomic_load(&security.reauthenticated),
+            "reauthentication_failed": atomic_load(&security.reauthentication_failed),
+            "expired": atomic_load(&security.expired),
+            "timed_out": atomic_load(&security.timed_out),
+        }
 
     def connections(self):
         """The open connections, a dict each: id, peer_host, peer_port, local_host, local_port, listener_index,
         privileged, created_ms (wall clock), bytes_in, bytes_out, requests, in_flight, software_name, software_version,
-        principal ("" when unknown)."""
+        principal ("" when unknown), tls_protocol and cipher_suite ("" without TLS)."""
         cdef list infos = []
         cdef ConnectionInfo* info
         cdef vector[ConnectionInfo*] found
@@ -143,6 +225,8 @@ cdef class ConnectionRegistry:
         cdef string software_name
         cdef string software_version
         cdef string principal
+        cdef string tls_protocol
+        cdef string cipher_suite
         cdef unordered_map[int64_t, ConnectionInfo*].iterator it
         # No Python object is made under the mutex: that could run the garbage collector, and a request that it drops
         # writes a log line.
@@ -161,6 +245,8 @@ cdef class ConnectionRegistry:
                 software_name = info.software_name
                 software_version = info.software_version
                 principal = info.principal
+                tls_protocol = info.tls_protocol
+                cipher_suite = info.cipher_suite
                 pthread_mutex_unlock(&self.state.mutex)
                 infos.append({
                     "id": info.id,
@@ -178,6 +264,8 @@ cdef class ConnectionRegistry:
                     "software_name": (<bytes>software_name).decode("utf-8", "replace"),
                     "software_version": (<bytes>software_version).decode("utf-8", "replace"),
                     "principal": (<bytes>principal).decode("utf-8", "replace"),
+                    "tls_protocol": (<bytes>tls_protocol).decode(),
+                    "cipher_suite": (<bytes>cipher_suite).decode(),
                 })
         finally:
             for i in range(found.size()):

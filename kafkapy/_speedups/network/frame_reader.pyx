@@ -71,7 +71,7 @@ cdef FrameStatus take_from(FrameReader* r, KafkaChannel* channel, uint8_t* data,
         start[0] = end
         return FRAME_PARTIAL
     size = load_int32(data + start[0])
-    if size < 0 or size > r.max_frame:
+    if size < 0 or size > channel.max_frame:
         frame.size = size
         return FRAME_INVALID
     if size <= left - 4:

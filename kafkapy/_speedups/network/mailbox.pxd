@@ -24,6 +24,9 @@ cdef enum MailKind:
                                 # begun
     MAIL_SENT = 9               # token: the connection's id; another thread has sent a part of its reply
                                 # (channel.sent_status)
+    MAIL_AUTHENTICATED = 10     # token, send (NULL: no reply): Python has authenticated the connection
+                                # (pending.session_end_ns)
+    MAIL_REFUSED = 11           # token, send (NULL: no reply): the authentication has failed (pending.delay_ns)
     MAIL_OUTCOME = 8            # token: another thread has worked on the request and left the outcome in it
                                 # (pending_return)
 

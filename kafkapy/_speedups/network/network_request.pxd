@@ -16,7 +16,9 @@ cdef class NetworkRequest:
     cdef int _set_text(self, string* field, str value) except -1
     cdef int _claim(self, int asked) except -1
     cdef int _claim_produce(self) except -1
-    cdef int _send(self, payload, bint with_header) except -1
+    cdef int _claim_stage(self) except -1
+    cdef int _end_stage(self, int kind, reply) except -1
+    cdef int _send(self, payload, bint with_header, int kind) except -1
     cdef int _finish(self, int kind) except -1
 
 # `channel` is the RequestChannel; takes over the caller's reference.

@@ -13,6 +13,7 @@ from kafkapy._speedups.base.posix cimport (
     monotonic_ns,
     pthread_mutex_lock,
     pthread_mutex_unlock,
+    wall_clock_ms,
 )
 from kafkapy._speedups.base.send cimport Send, send_new, send_take_buffer
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, write_int32, write_raw
@@ -23,12 +24,22 @@ from kafkapy._speedups.network.connection cimport (
     connection_announce_close,
     network_log,
 )
-from kafkapy._speedups.network.mailbox cimport MAIL_CLOSE, MAIL_NO_REPLY, MAIL_REPLY, MAIL_RESUME, mailbox_post_token
+from kafkapy._speedups.network.mailbox cimport (
+    MAIL_AUTHENTICATED,
+    MAIL_CLOSE,
+    MAIL_NO_REPLY,
+    MAIL_REFUSED,
+    MAIL_REPLY,
+    MAIL_RESUME,
+    mailbox_post_token,
+)
 from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_unref
+from kafkapy._speedups.network.selector cimport STAGE_PRINCIPAL, STAGE_READY, STAGE_SASL
 from kafkapy._speedups.requests.authorization cimport authorization_remember
 from kafkapy._speedups.requests.data_plane cimport (
     ASK_AUTHORIZE as ASK_AUTHORIZE_,
     ASK_CONVERT as ASK_CONVERT_,
+    ASK_PRINCIPAL as ASK_PRINCIPAL_,
     ASK_VALIDATE as ASK_VALIDATE_,
     ASK_VERIFY as ASK_VERIFY_,
     AuthorizationCache,
@@ -54,10 +65,17 @@ ASK_AUTHORIZE = <int>ASK_AUTHORIZE_
 ASK_VALIDATE = <int>ASK_VALIDATE_
 ASK_CONVERT = <int>ASK_CONVERT_
 ASK_VERIFY = <int>ASK_VERIFY_
+ASK_PRINCIPAL = <int>ASK_PRINCIPAL_
+SASL_TOKEN = -36
+"""The api_key of a SASL token that came without a request header."""
+
+STAGES = {STAGE_READY: "ready", STAGE_PRINCIPAL: "principal", STAGE_SASL: "sasl"}
 
 
 cdef enum:
     LARGE_COPY = 1 << 18      # copies of more bytes release the GIL
+
+cdef int64_t MAX_SESSION_MS = 100 * 365 * 86_400_000        # further ends would overflow in ns
 
 
 cdef NetworkRequest network_request_make(object channel, PendingRequest* pending):
@@ -75,7 +93,11 @@ cdef class NetworkRequest:
     data plane that waits for Python's decision (`ask_kind` ASK_AUTHORIZE: `answer_authorization`; ASK_VALIDATE:
     `accept_records`, `replace_records` or `refuse_records` for every question, then `resume`; ASK_CONVERT:
     `give_message_set` or `refuse_conversion` for every question, then `resume`; ASK_VERIFY: `confirm_transaction` or
-    `refuse_records` for every question, then `resume`).
+    `refuse_records` for every question, then `resume`; ASK_PRINCIPAL: `authenticated` or `authentication_failed`, after
+    a TLS handshake with a client's certificate).
+
+    On a SASL listener, ApiVersions, SaslHandshake and SaslAuthenticate (`stage` "sasl") come before all others. A reply
+    goes on with the exchange; `authenticated` and `authentication_failed` end it.
 
     `RequestChannel.drain` makes it; any thread may answer it, once (RuntimeError after that). Its connection reads no
     more bytes until then. A request that is dropped without an answer closes its connection, so that no client waits
@@ -119,7 +141,8 @@ cdef class NetworkRequest:
 
     @property
     def api_key(self):
-        return self.pending.frame.api_key
+        """The request's API, or SASL_TOKEN."""
+        return SASL_TOKEN if self.pending.is_token else self.pending.frame.api_key
 
     @property
     def api_version(self):
@@ -218,6 +241,36 @@ cdef class NetworkRequest:
         self._set_text(&self.pending.connection.principal, name)
 
     @property
+    def token_authenticated(self):
+        """Whether the connection was authenticated by a delegation token."""
+        return bool(self.pending.connection.token_authenticated)
+
+    @property
+    def stage(self):
+        """The connection's stage when the request came: "ready", "sasl", or "principal" (ASK_PRINCIPAL)."""
+        return STAGES[self.pending.stage]
+
+    @property
+    def tls_protocol(self):
+        """The connection's TLS version ("TLSv1.3"); "" without TLS."""
+        return self._get_text(&self.pending.connection.tls_protocol)
+
+    @property
+    def cipher_suite(self):
+        """The connection's cipher suite under its Java name ("TLS_AES_256_GCM_SHA384"); "" without TLS."""
+        return self._get_text(&self.pending.connection.cipher_suite)
+
+    @property
+    def peer_certificate(self):
+        """The client's certificate in DER, which a trusted one has signed; None when it has shown none."""
+        cdef ConnectionRegistry registry = self.channel.registry
+        cdef string der
+        pthread_mutex_lock(&registry.state.mutex)
+        der = self.pending.connection.peer_certificate
+        pthread_mutex_unlock(&registry.state.mutex)
+        return <bytes>der if der.size() else None
+
+    @property
     def client_software_name(self):
         """The client's software name, from ApiVersions v3+; "" when unknown."""
         return self._get_text(&self.pending.connection.software_name)
@@ -273,17 +326,68 @@ cdef class NetworkRequest:
     cdef int _claim_produce(self) except -1:
         return self._claim(ASK_VERIFY_ if self.asked == ASK_VERIFY_ else ASK_VALIDATE_)
 
+    @property
+    def tokens_follow(self):
+        """Whether the next frames of the connection are SASL tokens without a request header (after SaslHandshake
+        version 0). Set it before the reply; it stays until the authentication ends."""
+        return bool(self.pending.tokens_follow)
+
+    @tokens_follow.setter
+    def tokens_follow(self, bint follow):
+        self.pending.tokens_follow = follow
+
+    def authenticated(self, str principal not None, int64_t session_end_ms=0, reply=None,
+                      bint token_authenticated=False):
+        """Ends the authentication, also a repeated one, and serves the connection from now on.
+
+        principal: "User:name". session_end_ms: wall clock; later requests close the connection (0: never). reply: the
+        last response's body (`reply_frame` of tokens), None for ASK_PRINCIPAL."""
+        cdef int64_t left = session_end_ms - wall_clock_ms()
+        self._claim_stage()
+        self.principal = principal
+        self.pending.connection.token_authenticated = token_authenticated
+        self.pending.session_end_ns = 0
+        if session_end_ms:
+            self.pending.session_end_ns = monotonic_ns() + max(min(left, MAX_SESSION_MS), 0) * 1_000_000
+        self._end_stage(MAIL_AUTHENTICATED, reply)
+
+    def authentication_failed(self, reply=None, delay_ms=None, str reason=None):
+        """Ends the authentication and closes the connection after its last reply (None: no reply), which waits for
+        delay_ms (None: connection.failed.authentication.delay.ms). The log gets the reason."""
+        cdef ConnectionRegistry registry
+        cdef bytes line
+        self._claim_stage()
+        if reason is not None:
+            registry = self.channel.registry
+            line = (f"Failed authentication of connection {self.connection_id} from {self.peer_host}:{self.peer_port}: "
+                    f"{reason}").encode()
+            network_log(registry.state, 20, LOGGER_REQUEST_CHANNEL, line)
+        self.pending.delay_ns = -1 if delay_ms is None else delay_ms * 1_000_000
+        self._end_stage(MAIL_REFUSED, reply)
+
+    cdef int _claim_stage(self) except -1:
+        if self.asked == ASK_PRINCIPAL_:
+            return self._claim(ASK_PRINCIPAL_)
+        return self._claim(-1)
+
+    cdef int _end_stage(self, int kind, reply) except -1:
+        if reply is None:
+            if self.asked < 0 and kind == MAIL_AUTHENTICATED:
+                raise ValueError("the client waits for a reply")
+            return self._finish(kind)
+        return self._send(reply, not self.pending.is_token, kind)
+
     def reply(self, payload):
         """Answers with a response body (bytes-like, or a list of them, in the request's version), behind its header."""
         self._claim(-1)
-        self._send(payload, True)
+        self._send(payload, True, MAIL_REPLY)
 
     def reply_frame(self, payload):
         """Answers with a whole response, its header included, without the frame size."""
         self._claim(-1)
-        self._send(payload, False)
+        self._send(payload, False, MAIL_REPLY)
 
-    cdef int _send(self, payload, bint with_header) except -1:
+    cdef int _send(self, payload, bint with_header, int kind) except -1:
         cdef ByteBuffer out
         cdef Py_buffer view
         cdef Send* send
@@ -319,7 +423,7 @@ cdef class NetworkRequest:
         with nogil:
             send = send_new()
             send_take_buffer(send, &out)
-            mailbox_post_token(p.mailbox, MAIL_REPLY, p.frame.token, send)
+            mailbox_post_token(p.mailbox, kind, p.frame.token, send)
         return 0
 
     def no_reply(self):
@@ -349,7 +453,8 @@ cdef class NetworkRequest:
 
     @property
     def ask_kind(self):
-        """ASK_AUTHORIZE, ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY, or None for a request that Python answers itself."""
+        """ASK_AUTHORIZE, ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY, ASK_PRINCIPAL, or None for a request that Python
+        answers itself."""
         return None if self.asked < 0 else self.asked
 
     @property

@@ -24,6 +24,11 @@ cdef cppclass PendingRequest:
     Frame frame
     int64_t frame_size          # without the 4-byte size
     bint unsupported_version    # ApiVersions in an unknown version
+    int stage                   # the connection's ChannelStage when the frame came
+    bint is_token               # a SASL token without a request header
+    bint tokens_follow          # so are the frames behind this one, once it is answered
+    int64_t session_end_ns      # monotonic, with MAIL_AUTHENTICATED; 0: never
+    int64_t delay_ns            # of the end of the connection, with MAIL_REFUSED; -1: the listener's
     uint8_t small[256]          # memory of a small frame
     uint8_t* memory             # of a larger frame; NULL while it lies in the Processor's scratch buffer
     size_t capacity

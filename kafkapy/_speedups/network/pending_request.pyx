@@ -31,6 +31,9 @@ cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Ma
     p.frame.privileged = connection.privileged
     p.frame_size = 0
     p.unsupported_version = False
+    p.stage = 0
+    p.is_token = False
+    p.tokens_follow = False
     p.memory = NULL
     p.capacity = 0
     p.reserved = 0

@@ -3,7 +3,8 @@
 A turn of its loop: wait for events; read and write the ready connections; carry out the mail of other threads; resume
 requests that this thread's own appends woke; expire deadlines and idle connections; free closed connections.
 
-processor.pyx holds the loop, the mail, the time and the stop; channel_handler.pyx holds the work on one connection.
+processor.pyx holds the loop, the mail, the time and the stop; channel_stages.pyx, channel_events.pyx and
+channel_handler.pyx hold the work on one connection.
 """
 
 from kafkapy._speedups.network.channel_handler cimport ProcessorState

@@ -24,17 +24,16 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.send cimport send_free
-from kafkapy._speedups.base.transport cimport transport_plaintext
+from kafkapy._speedups.network.channel_events cimport channel_event, channel_read
 from kafkapy._speedups.network.channel_handler cimport (
     ProcessorState,
     channel_close,
     channel_count_total,
-    channel_event,
+    channel_fail,
     channel_finish,
     channel_forget_request,
     channel_handle_frames,
     channel_log_closing,
-    channel_read,
     channel_sent,
     channel_separate,
     channel_start_reply,
@@ -44,6 +43,14 @@ from kafkapy._speedups.network.channel_handler cimport (
     request_push_backlog,
     request_resume,
     request_wake,
+)
+from kafkapy._speedups.network.channel_stages cimport (
+    stage_authenticated,
+    stage_begin,
+    stage_event,
+    stage_expire,
+    stage_next_due,
+    stage_take_turns,
 )
 from kafkapy._speedups.network.connection cimport (
     CLOSED_AT_STOP,
@@ -56,16 +63,19 @@ from kafkapy._speedups.network.connection cimport (
     ConnectionInfo,
     connection_closed,
     connection_unref,
+    listener_security,
     network_log,
 )
 from kafkapy._speedups.network.connection_quotas cimport quota_exceeded
 from kafkapy._speedups.network.frame_reader cimport reader_close, reader_open
 from kafkapy._speedups.network.mailbox cimport (
+    MAIL_AUTHENTICATED,
     MAIL_CLOSE_CONNECTION,
     MAIL_CONNECTION,
     MAIL_LOOK,
     MAIL_NO_REPLY,
     MAIL_OUTCOME,
+    MAIL_REFUSED,
     MAIL_REPLY,
     MAIL_RESUME,
     MAIL_SENT,
@@ -84,6 +94,7 @@ from kafkapy._speedups.network.request_channel cimport RequestChannel, channel_s
 from kafkapy._speedups.network.selector cimport (
     MUTE_MEMORY,
     MUTE_STOPPING,
+    STAGE_HANDSHAKE,
     KafkaChannel,
     selector_add,
     selector_close,
@@ -149,12 +160,16 @@ cdef void add_connection(ProcessorState* p, ConnectionInfo* info, int fd) noexce
         connection_unref(info)
         return
     channel = new KafkaChannel()
-    transport_plaintext(&channel.transport, fd)
     channel.info = info
-    error = selector_add(&p.selector, channel, p.now_ns)
+    error = stage_begin(p, channel, fd, listener_security(p.registry, info.listener_index))
+    if error:
+        close(fd)
+    else:
+        error = selector_add(&p.selector, channel, p.now_ns)
+        if error:
+            channel.transport.functions.close(&channel.transport)
     if error:
         network_log(p.registry, LEVEL_WARNING, LOGGER_PROCESSOR, strerror(error))
-        channel.transport.functions.close(&channel.transport)
         connection_closed(p.registry, info, CLOSED_BY_BROKER)
         channel.closed = True
         p.closed.push_back(channel)
@@ -195,7 +210,12 @@ cdef void open_mail(ProcessorState* p, const Mail* mail) noexcept nogil:
     elif mail.kind == MAIL_RESUME:
         pending.ask = NULL
         request_resume(p, channel, False)
+    elif mail.kind == MAIL_AUTHENTICATED:
+        stage_authenticated(p, channel, mail.send)
+    elif mail.kind == MAIL_REFUSED:
+        channel_fail(p, channel, mail.send, pending.delay_ns)
     elif mail.kind == MAIL_REPLY:
+        channel.tokens_follow = pending.tokens_follow
         channel_start_reply(p, channel, mail.send)
     elif mail.kind == MAIL_NO_REPLY:
         channel_count_total(p, pending.frame.api_key, pending.frame.received_ns)
@@ -253,6 +273,8 @@ cdef void expire(ProcessorState* p) noexcept nogil:
         channel = in_flight_of(p, entry.token)
         if channel != NULL:
             request_resume(p, channel, True)
+    if not p.setups.empty() or not p.farewells.empty():
+        stage_expire(p)
     while True:
         channel = selector_expired(&p.selector, p.now_ns)
         if channel == NULL:
@@ -313,6 +335,9 @@ cdef int64_t next_due(ProcessorState* p) noexcept nogil:
         return 0
     if other >= 0 and (due < 0 or other < due):
         due = other
+    other = stage_next_due(p)
+    if other >= 0 and (due < 0 or other < due):
+        due = other
     if p.stopping:
         other = atomic_load(&p.stop_at_ns)
         if atomic_load(&p.alone):
@@ -339,7 +364,10 @@ cdef void turn(ProcessorState* p) noexcept nogil:
             selector_timer_rang(&p.selector)
         else:
             pushed = p.pushed
-            channel_event(p, channel, p.selector.events[i].events)
+            if channel.stage == STAGE_HANDSHAKE:
+                stage_event(p, channel)
+            else:
+                channel_event(p, channel, p.selector.events[i].events)
             # The control loop is woken for several requests at once, but never waits for a request that is served here.
             if p.pushed and (p.pushed == pushed or p.pushed >= REQUESTS_HELD):
                 signal_channel(p)
@@ -365,6 +393,8 @@ cdef void finish_turn(ProcessorState* p) noexcept nogil:
         p.mails.clear()
         p.mail_next = 0
         request_push_backlog(p)
+    if p.handshakes_ns or not p.waiting.empty():
+        stage_take_turns(p)
     look_at_starving(p)
     look_at_ready(p)
     if p.wakes.empty():

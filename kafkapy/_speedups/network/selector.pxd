@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from kafkapy._speedups.base.epoll cimport epoll_event
 from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.base.transport cimport Transport
-from kafkapy._speedups.network.connection cimport ConnectionInfo
+from kafkapy._speedups.network.connection cimport ConnectionInfo, ListenerSecurity
 from kafkapy._speedups.network.pending_request cimport PendingRequest
 from kafkapy._speedups.network.request_log cimport RequestRecord
 
@@ -20,6 +20,14 @@ cdef enum MuteReason:
     MUTE_REQUEST = 1            # a request is in flight or its reply is being written
     MUTE_MEMORY = 2             # the memory pool is exhausted
     MUTE_STOPPING = 4           # no new requests are read
+    MUTE_FAILED = 8             # the authentication has failed: nothing is read before the close
+
+cdef enum ChannelStage:
+    STAGE_READY = 0             # requests are served
+    STAGE_HANDSHAKE = 1         # of TLS
+    STAGE_PRINCIPAL = 2         # Python maps the client's certificate to a principal
+    STAGE_SASL = 3              # ApiVersions, SaslHandshake, SaslAuthenticate and tokens go to Python
+    STAGE_FAILED = 4            # the last reply waits for its time, then the connection is closed
 
 cdef cppclass KafkaChannel:
     """One connection. Its Processor's thread owns it."""
@@ -34,6 +42,14 @@ cdef cppclass KafkaChannel:
     int sent_status             # result of that transport_send, and its bytes
     int64_t sent_bytes
     int close_reason            # of a channel closed meanwhile
+    ListenerSecurity* security  # NULL: its listener asks for nothing
+    int stage                   # ChannelStage
+    bint guarded                # frames are checked: it is not ready, or its session ends
+    bint tokens_follow          # frames are SASL tokens without a header
+    bint is_waiting             # for its turn of the TLS handshake
+    int64_t session_end_ns      # monotonic; 0: never
+    int64_t max_frame           # bytes
+    Send* farewell              # the reply of a failed authentication, until it is sent
     bint is_ready               # in the Processor's list of channels with received bytes
     # the idle list, least recently used first
     KafkaChannel* older

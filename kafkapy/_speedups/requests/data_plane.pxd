@@ -41,7 +41,9 @@ from kafkapy._speedups.requests.partition_table cimport PartitionTableState
 cdef enum ApiKey:
     API_PRODUCE = 0
     API_FETCH = 1
+    API_SASL_HANDSHAKE = 17
     API_VERSIONS = 18
+    API_SASL_AUTHENTICATE = 36
 
 cdef enum:
     API_KEY_LIMIT = 128             # above all api keys
@@ -97,6 +99,8 @@ cdef enum AskKind:
                                     # produce_replace_records / produce_refuse_records
     ASK_CONVERT = 2                 # the same of a parked fetch; answers by fetch_give_records / fetch_refuse_records
     ASK_VERIFY = 3                  # as ASK_VALIDATE; answers by produce_confirm_transaction / produce_refuse_records
+    ASK_PRINCIPAL = 4               # of the Processor, after a TLS handshake with a client's certificate; no questions;
+                                    # answers by MAIL_AUTHENTICATED / MAIL_REFUSED (network/mailbox.pxd)
 
 cdef cppclass Ask:
     int kind

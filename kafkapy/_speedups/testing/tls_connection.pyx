@@ -8,6 +8,7 @@ from kafkapy._speedups.base.send cimport Send, send_free, send_lend, send_new, s
 from kafkapy._speedups.base.tls cimport TlsContext
 from kafkapy._speedups.base.tls_transport cimport (
     tls_cipher_suite,
+    tls_in_kernel,
     tls_peer_certificate,
     tls_protocol,
     tls_resumed,
@@ -21,15 +22,17 @@ cdef void keep_open(void* owner) noexcept nogil:
 
 
 cdef class TlsConnection:
-    """Owns the descriptor. Results are those of the functions in transport.pxd: a count, or minus an errno."""
+    """Owns the descriptor. Results are those of the functions in base/transport.pxd: a count, or minus an errno."""
 
     def __cinit__(self, int fd, TlsContext context not None, str host=None, int port=0):
         cdef bytes name = b"" if host is None else host.encode()
-        cdef const char* at = name
+        cdef const char* at = NULL
         cdef int error
+        if host is not None:
+            at = name
         self.transport.session = NULL
         self.context = context
-        error = transport_tls(&self.transport, fd, context.state, NULL if host is None else at, port)
+        error = transport_tls(&self.transport, fd, context.state, at, port)
         if error:
             raise OSError(error, "no TLS connection can be made")
 
@@ -139,6 +142,11 @@ cdef class TlsConnection:
     @property
     def resumed(self):
         return bool(tls_resumed(&self.transport))
+
+    @property
+    def in_kernel(self):
+        """Whether the kernel encrypts."""
+        return bool(tls_in_kernel(&self.transport))
 
     @property
     def peer_certificate(self):

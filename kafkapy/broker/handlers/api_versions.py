@@ -30,6 +30,7 @@ from kafkapy.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 REQUEST = ApiVersionsRequest
 RESPONSE = ApiVersionsResponse
 
+FIRST_WITH_NAMES = 3
 FIRST_WITH_LEVEL_0 = 4
 ANY_NODE = -1
 
@@ -41,14 +42,17 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
 
     `context.api_version` is -1 for a request in a version this broker does not know.
     """
-    if context.api_version < 0:
-        error = ErrorCode.UNSUPPORTED_VERSION
-    elif context.api_version >= 3 and not _valid(request):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    elif not _meant(context, request):
-        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
-    else:
-        error = ErrorCode.NONE
+    error = _error(context, request)
+    if context.security_protocol.sasl:
+        # Before the authentication a client may ask once.
+        authentication = context.broker.authentication
+        answer = authentication.authenticator(context.request).versions_asked(error is ErrorCode.NONE)
+        context.send = authentication.sender(context.request, answer)
+        if answer.error:
+            return ApiVersionsResponse(error_code=answer.error, api_keys=[])
+    if error in (ErrorCode.INVALID_REQUEST, ErrorCode.REBOOTSTRAP_REQUIRED):
+        return ApiVersionsResponse(error_code=error, api_keys=[])
+    if error is ErrorCode.NONE:
         context.request.set_client_software(request.client_software_name, request.client_software_version)
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=served.low, max_version=served.high)
@@ -71,6 +75,14 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
             for each in FEATURES
         ],
     )
+
+
+def _error(context: RequestContext, request: ApiVersionsRequest) -> ErrorCode:
+    if context.api_version < 0:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if context.api_version >= FIRST_WITH_NAMES and not _valid(request):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE if _meant(context, request) else ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 def _valid(request: ApiVersionsRequest) -> bool:

@@ -147,6 +147,9 @@ class Control(Part):
             producer_ids=producer_ids,
             auto_topics=AutoTopicCreation(broker.dynamic, topic_admin),
             coordinators=coordinators,
+            authentication=broker.authentication,
+            scram_credentials=broker.scram_credentials,
+            tokens=broker.tokens,
         )
         broker.apis = KafkaApis(broker.context)
 

@@ -77,9 +77,10 @@ class Network(Part):
 
     async def start(self, broker: Broker) -> None:
         """Bind and listen. OSError when a port is taken."""
-        config = SocketServerConfig.from_broker_config(broker.config)
+        config = SocketServerConfig.from_broker_config(broker.config, broker.listener_security.listeners)
         server = SocketServer(config, broker.plane, broker.events, api_table(SERVED), broker.budget.connections)
         server.startup()
+        broker.listener_security.attach(server)
         broker.socket_server = server
 
     async def stop(self, broker: Broker) -> None:
@@ -155,7 +156,13 @@ class Asks(Part):
     async def start(self, broker: Broker) -> None:
         """Make what answers; its threads start with the first question that needs one."""
         threads = broker.config.get_int("num.io.threads")
-        broker.asks = DataPlaneAsks(broker.context, broker.log_config_of, threads, broker.conversions)
+        broker.asks = DataPlaneAsks(
+            broker.context,
+            broker.log_config_of,
+            threads,
+            broker.conversions,
+            broker.listener_security.answer_principal,
+        )
         broker.plane.verify_transactions = broker.context.coordinators.verifies_transactions
 
     async def stop(self, broker: Broker) -> None:

@@ -13,6 +13,7 @@ from kafkapy.config.broker import BrokerConfig
 from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.store import MetadataStore
+from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_USERS
 from kafkapy.network.socket_server import SocketServerConfig
 
 __all__ = ["ConfigChanges", "Configuration", "Store"]
@@ -73,7 +74,8 @@ class Configuration(Part):
     async def start(self, broker: Broker) -> None:
         """Read and follow the store's configurations. StartupError when the ids contradict each other."""
         broker.repository = repository = ConfigRepository(broker.store)
-        await repository.start()
+        # The users hold the SCRAM credentials, which every login needs at once.
+        await repository.start((CONFIG_BROKERS, CONFIG_GROUPS, *((CONFIG_USERS,) if broker.has_sasl else ())))
         directories = [str(each.path) for each in broker.log_manager.live_dirs if each.persistent]
         broker.node_id, broker.cluster_id = await establish(broker.config, broker.store, directories)
         if broker.alone:
@@ -112,3 +114,8 @@ class ConfigChanges(Part):
             broker.socket_server.update_limits(SocketServerConfig.from_broker_config(config))
 
         broker.dynamic.broker_listeners.append(changed)
+        broker.dynamic.broker_listeners.append(broker.authentication.config_changed)
+        broker.dynamic.broker_checks.append(broker.listener_security.check)
+        broker.dynamic.broker_touched.append(broker.listener_security.reconfigure)
+        # What the store said before this listened.
+        broker.listener_security.reconfigure(broker.dynamic.config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from kafkapy._speedups.requests.data_plane import DataPlane
     from kafkapy._speedups.requests.partition_table import PartitionTable
     from kafkapy.broker.apis import KafkaApis
+    from kafkapy.broker.authentication import Authentication
     from kafkapy.broker.context import BrokerContext
     from kafkapy.broker.data_plane_asks import DataPlaneAsks
     from kafkapy.broker.data_plane_events import DataPlaneEvents
+    from kafkapy.broker.delegation_tokens import DelegationTokenManager
     from kafkapy.broker.descriptors import DescriptorBudget
     from kafkapy.broker.dynamic_config import DynamicConfig
+    from kafkapy.broker.listener_security import ListenerSecurities
     from kafkapy.broker.metrics_listener import MetricsListener
     from kafkapy.broker.scheduler import KafkaScheduler
+    from kafkapy.broker.scram_credentials import ScramCredentials
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.log.log_manager import LogManager
     from kafkapy.metadata.cache import MetadataCache
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from kafkapy.metadata.store import MetadataStore
     from kafkapy.network.socket_server import SocketServer
     from kafkapy.replica.replica_manager import ReplicaManager
+    from kafkapy.security.add_scram import AddedUser
     from kafkapy.security.authorizer.base import Authorizer
 
 __all__ = ["Broker", "Part"]
@@ -63,8 +68,12 @@ class Broker:
     metadata_cache: MetadataCache
     replica_manager: ReplicaManager
     authorizer: Authorizer
+    tokens: DelegationTokenManager
+    scram_credentials: ScramCredentials
+    authentication: Authentication
     context: BrokerContext
     apis: KafkaApis
+    listener_security: ListenerSecurities
     socket_server: SocketServer
     plane_events: DataPlaneEvents
     asks: DataPlaneAsks
@@ -76,10 +85,13 @@ class Broker:
         stop_failed: Callable[[], None],
         *,
         rebuild_metadata: bool = False,
+        added_users: Sequence[AddedUser] = (),
     ) -> None:
         self.config = config
         self.rebuild_metadata = rebuild_metadata
         """Whether the start writes the topics that the log directories hold into the metadata store."""
+        self.added_users = added_users
+        """SCRAM users that the start adds when they are missing."""
         self.state = BrokerState.NOT_RUNNING
         self.loop_lag = LoopLag()
         self.conversions = ConversionCounts()
@@ -99,6 +111,11 @@ class Broker:
     def alone(self) -> bool:
         """Whether the metadata store could have other brokers, which are not served yet."""
         return self.config.metadata_store == "zookeeper"
+
+    @property
+    def has_sasl(self) -> bool:
+        """Whether a listener authenticates its clients by SASL."""
+        return any(endpoint.security_protocol.sasl for endpoint in self.config.listeners)
 
     @property
     def broker_epoch(self) -> int:

@@ -10,9 +10,9 @@ from kafkapy._speedups.base import memory_reserve
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy.broker import descriptors
 from kafkapy.broker.handlers import SERVED
+from kafkapy.broker.listener_security import ListenerSecurities
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.broker.scheduler import KafkaScheduler
-from kafkapy.network.socket_server import check_protocols
 
 __all__ = ["ControlLoopLag", "Imports", "Resources", "Scheduler"]
 
@@ -47,9 +47,13 @@ class Resources(Part):
     name = "resources"
 
     async def start(self, broker: Broker) -> None:
-        """Claim them, and refuse listeners that cannot be served."""
+        """Claim them, and load the stores of TLS listeners.
+
+        ConfigError for a store that cannot be used.
+        """
         memory_reserve.install()
-        check_protocols(broker.config.listeners)
+        loop = asyncio.get_running_loop()
+        broker.listener_security = await loop.run_in_executor(None, ListenerSecurities, broker.config)
         broker.budget = descriptors.claim()
         broker.events = EventQueue()
 

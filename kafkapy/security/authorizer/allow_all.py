@@ -40,9 +40,7 @@ class AllowAllAuthorizer:
     def configure(self, config: BrokerConfig) -> None:
         """Reads no configuration."""
 
-    def authorize(
-        self, context: AuthorizableRequestContext, actions: Sequence[Action]
-    ) -> list[AuthorizationResult]:
+    def authorize(self, context: AuthorizableRequestContext, actions: Sequence[Action]) -> list[AuthorizationResult]:
         """ALLOWED for each action."""
         return [AuthorizationResult.ALLOWED] * len(actions)
 

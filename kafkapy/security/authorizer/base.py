@@ -160,9 +160,7 @@ class Authorizer(Protocol):
         ConfigError stops the broker's start.
         """
 
-    def authorize(
-        self, context: AuthorizableRequestContext, actions: Sequence[Action]
-    ) -> list[AuthorizationResult]:
+    def authorize(self, context: AuthorizableRequestContext, actions: Sequence[Action]) -> list[AuthorizationResult]:
         """One answer for each action, in order of the actions."""
 
     def authorize_by_resource_type(

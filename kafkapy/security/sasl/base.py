@@ -41,8 +41,12 @@ class SaslError(Exception):
 class SaslAuthenticationError(SaslError):
     """The authentication fails, and its text goes to the client.
 
-    The text must not reveal whether a user exists.
+    The text must not reveal whether a user exists. `reason` is the text for the log; by default the same.
     """
+
+    def __init__(self, text: str, reason: str | None = None) -> None:
+        super().__init__(text)
+        self.reason = text if reason is None else reason
 
 
 class SaslServer(Protocol):
@@ -93,6 +97,12 @@ class CredentialSource(Protocol):
 
     def credential(self, mechanism: str, user: str) -> ScramCredential | None:
         """The credential of a user, None when there is none."""
+
+    def unknown(self, mechanism: str, user: str) -> ScramCredential:
+        """A credential that no password fits.
+
+        It has the salt that this unknown user always gets.
+        """
 
 
 class TokenSource(Protocol):

@@ -19,7 +19,7 @@ __all__ = ["KeyOrigin", "SslSettings"]
 
 
 class KeyOrigin(NamedTuple):
-    """The place of a key: its name as the user wrote it, its line and its file."""
+    """The name of a key as the user wrote it, its line and file."""
 
     name: str
     line: int | None = None
@@ -28,7 +28,9 @@ class KeyOrigin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SslSettings:
-    """All ssl.* keys of a listener or a client. Immutable; `repr` hides the secrets.
+    """All ssl.* keys of a listener or a client.
+
+    Immutable; `repr` hides the secrets.
 
     Two settings are equal when their values are; the places of the keys do not count.
     """
@@ -69,7 +71,10 @@ class SslSettings:
     def from_config(
         cls, get: Callable[[str], Any], origins: Mapping[str, KeyOrigin] | None = None, **replaced: Any
     ) -> SslSettings:
-        """Read the keys by `get`, which gives a parsed value, or None for an unknown key."""
+        """Read the keys by `get`.
+
+        It gives the parsed value of a key, or None for an unknown key.
+        """
         values: dict[str, Any] = {}
         for name, key in _KEYS.items():
             value = get(key)
@@ -95,7 +100,10 @@ class SslSettings:
         )
 
     def error(self, key: str, reason: str, value: object = None) -> ConfigError:
-        """A ConfigError for one of the keys, with its full name and line. `value` must not be a secret."""
+        """A ConfigError for one of the keys, with its full name and line.
+
+        `value` must not be a secret.
+        """
         origin = self.origins.get(key) or KeyOrigin(key)
         return ConfigError(origin.name, value, reason, origin.line, origin.source)
 

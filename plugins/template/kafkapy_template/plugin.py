@@ -12,10 +12,12 @@ from kafkapy.security.authorizer.base import Authorizer
 from kafkapy.types import ConfigType
 from kafkapy_template.assignor import WholeTopicsAssignor
 from kafkapy_template.authorizer import PREFIX_KEY, DenyPrefixAuthorizer
+from kafkapy_template.directory import NAME_KEY, URL_KEY, LdapBind
 
 if TYPE_CHECKING:
     from kafkapy.broker.server import KafkaServer
     from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
+    from kafkapy.security.sasl.base import CallbackHandler
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +35,23 @@ def register_partition_assignors() -> Mapping[str, Callable[[], ConsumerPartitio
 
 
 @hookimpl
+def register_sasl_callback_handlers() -> Mapping[str, Callable[[], CallbackHandler]]:
+    """The check of passwords, under the name for sasl.server.callback.handler.class."""
+    return {"ldap_bind": LdapBind}
+
+
+@hookimpl
 def register_config_keys() -> Iterable[ConfigKey]:
-    """The plugin's key, checked and documented like Kafka's own."""
-    doc = "Topics whose name begins with this are denied to everybody by the authorizer deny_prefix."
-    return [ConfigKey(PREFIX_KEY, ConfigType.STRING, "secret.", non_empty(), Importance.MEDIUM, doc)]
+    """The plugin's keys, checked and documented like Kafka's own."""
+    prefix = "Topics whose name begins with this are denied to everybody by the authorizer deny_prefix."
+    url = "LDAP server that checks passwords for ldap_bind."
+    name = "Distinguished name of a user for ldap_bind; the user name stands for {}."
+    default = "uid={},ou=people,dc=example,dc=org"
+    return [
+        ConfigKey(PREFIX_KEY, ConfigType.STRING, "secret.", non_empty(), Importance.MEDIUM, prefix),
+        ConfigKey(URL_KEY, ConfigType.STRING, "ldap://localhost", non_empty(), Importance.MEDIUM, url),
+        ConfigKey(NAME_KEY, ConfigType.STRING, default, non_empty(), Importance.MEDIUM, name),
+    ]
 
 
 @hookimpl

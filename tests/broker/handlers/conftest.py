@@ -175,3 +175,28 @@ def deny(groups_broker: KafkaServer) -> Iterator[Callable[..., None]]:
 
     yield use
     groups_broker.context.authorizer = before
+
+
+@pytest.fixture(scope="module")
+def sasl_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """One broker with a SASL listener for all tests of a module."""
+    from broker.sasl_broker import sasl_config
+
+    with KafkaServer(sasl_config(tmp_path_factory.mktemp("sasl"))) as server:
+        yield server
+
+
+@pytest.fixture
+def sasl_connect(sasl_broker: KafkaServer) -> Iterator[Callable[..., Any]]:
+    """Opens connections to that broker; those of a user have logged in by PLAIN."""
+    from broker.sasl_broker import logged_in, open_connection
+
+    opened: list[Any] = []
+
+    def make(user: str | None = None) -> Any:
+        opened.append(open_connection(sasl_broker) if user is None else logged_in(sasl_broker, user))
+        return opened[-1]
+
+    yield make
+    for client in opened:
+        client.close()

@@ -16,6 +16,7 @@ cdef enum IoEventKind:
     IO_RESPONSE = 0             # the response was parsed; or the request failed with `error` and was not sent
     IO_SENT = 1                 # a request without response was written, or failed with `error`
     IO_GONE = 2                 # the channel is closed
+    IO_SECURED = 3              # the TLS handshake is done
 
 cdef struct IoEvent:
     int kind
@@ -23,6 +24,9 @@ cdef struct IoEvent:
     int64_t channel
     PyObject* request
     PyObject* response
+
+cdef enum:
+    REASON_BYTES = 200
 
 cdef enum IoMailKind:
     IO_ADD = 0
@@ -40,7 +44,9 @@ cdef cppclass ClientChannel:
     Transport transport
     deque[ClientRequest] outgoing       # unwritten; the first one may be half written
     deque[ClientRequest] awaiting       # written, in order
-    # For the I/O thread only.
+    # For the I/O thread only, until IO_GONE.
+    char reason[200]                    # why the peer's bytes are refused, as a part of a sentence; empty: not known
+    bint handshaking                    # TLS: nothing of the queue is written yet
     uint32_t interest
     uint8_t head[4]                     # of an incomplete size field
     int head_size
@@ -80,6 +86,7 @@ cdef cppclass ClientIoState:
     unordered_map[int64_t, ClientChannel*] channels
     vector[IoMail] turn_mails
     vector[IoEvent] turn_events
+    vector[int64_t] unread              # channels with decrypted bytes, which epoll cannot see
     uint8_t* scratch
 
 cdef enum:

@@ -1,10 +1,11 @@
 """Channels and the I/O thread (see channel.pxd). Nothing here takes the GIL."""
 
 from cython.operator cimport dereference
-from libc.errno cimport EAGAIN, EBADMSG, EMSGSIZE, ENOMEM, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.errno cimport EAGAIN, EBADMSG, EMSGSIZE, ENOMEM, EPROTO, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.stdio cimport snprintf
+from libc.string cimport memcmp, memcpy
 from libcpp.unordered_map cimport unordered_map
 
 from kafkapy._speedups.base.epoll cimport (
@@ -27,16 +28,14 @@ from kafkapy._speedups.base.posix cimport (
 from kafkapy._speedups.base.send cimport send_free, send_new
 from kafkapy._speedups.base.spare_memory cimport spare_take
 from kafkapy._speedups.base.threads cimport block_all_signals, name_thread
-from kafkapy._speedups.base.transport cimport transport_send
-from kafkapy._speedups.base.wire cimport load_int32
+from kafkapy._speedups.base.transport cimport transport_read_event, transport_send, transport_write_event
+from kafkapy._speedups.base.wire cimport load_int32, store_int32
 from kafkapy._speedups.clients.io.frames cimport RequestFrame, ResponseFrame
 
 cdef extern from "<sys/socket.h>" nogil:
-    int SHUT_RDWR
     int SOL_SOCKET, SO_RCVBUF, SO_RCVLOWAT
     int getsockopt(int fd, int level, int name, void* value, unsigned int* size)
     int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
-    int shutdown(int fd, int how)
 
 cdef enum:
     EVENTS_AT_ONCE = 64
@@ -108,8 +107,12 @@ cdef void close_channel(ClientIoState* s, ClientChannel* channel, int error) noe
         pthread_mutex_unlock(&channel.mutex)
         return
     epoll_ctl(s.epoll_fd, EPOLL_CTL_DEL, channel.transport.fd, NULL)
-    # A forked child may hold the descriptor as well: the shutdown informs the peer all the same.
-    shutdown(channel.transport.fd, SHUT_RDWR)
+    if error == EPROTO and channel.transport.functions.error(&channel.transport) != NULL:
+        snprintf(channel.reason, REASON_BYTES, b"%s", channel.transport.functions.error(&channel.transport))
+    if channel.transport.session != NULL:
+        channel.transport.functions.shut_down(&channel.transport)
+    # A forked child may hold the descriptor as well: this informs the peer all the same.
+    channel.transport.functions.abort(&channel.transport)
     channel.transport.functions.close(&channel.transport)
     while not channel.outgoing.empty():
         drop(s, &channel.outgoing.front())
@@ -165,15 +168,22 @@ cdef int write_queue(ClientIoState* s, ClientChannel* channel) noexcept nogil:
     return <int>status
 
 
+cdef uint32_t read_events(ClientChannel* channel) noexcept nogil:
+    """The events of a channel with nothing to write."""
+    return EPOLLIN | transport_read_event(&channel.transport)
+
+
 cdef void write_requests(ClientIoState* s, ClientChannel* channel) noexcept nogil:
     cdef int status
+    if channel.handshaking:
+        return
     pthread_mutex_lock(&channel.mutex)
     status = write_queue(s, channel)
     pthread_mutex_unlock(&channel.mutex)
     if status < 0:
         close_channel(s, channel, -status)
     else:
-        want(s, channel, EPOLLIN if status else EPOLLIN | EPOLLOUT)
+        want(s, channel, read_events(channel) | (0 if status else transport_write_event(&channel.transport)))
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -215,6 +225,19 @@ cdef int begin_frame(ClientIoState* s, ClientChannel* channel, int64_t size, con
     return 0
 
 
+cdef int explain_size(ClientChannel* channel, const uint8_t* size) noexcept nogil:
+    """The errno for a size that is too large, and the reason when it is the beginning of another protocol."""
+    if size[0] == 21 and size[1] == 3:
+        # A TLS listener answers a request without TLS with an alert: type 21, version 3.x.
+        snprintf(channel.reason, REASON_BYTES,
+                 b"the listener answers with TLS; set security.protocol to SSL or SASL_SSL")
+        return EPROTO
+    if memcmp(size, b"HTTP", SIZE_BYTES) == 0:
+        snprintf(channel.reason, REASON_BYTES, b"HTTP came instead of a response; this is no Kafka listener")
+        return EPROTO
+    return EMSGSIZE
+
+
 cdef int take_bytes(ClientIoState* s, ClientChannel* channel, const uint8_t* data, int64_t count) noexcept nogil:
     """Takes frames out of one read's bytes, and keeps the rest. 0 or an errno that ends the channel."""
     cdef int64_t size
@@ -225,7 +248,7 @@ cdef int take_bytes(ClientIoState* s, ClientChannel* channel, const uint8_t* dat
         if size < SMALLEST_FRAME:
             return EBADMSG
         if size > s.max_response:
-            return EMSGSIZE
+            return explain_size(channel, data)
         data += SIZE_BYTES
         count -= SIZE_BYTES
         have = min(size, count)
@@ -298,6 +321,16 @@ cdef void sleep_through(ClientChannel* channel) noexcept nogil:
         set_wake_bytes(channel, <int>count)
 
 
+cdef int ended_early(ClientChannel* channel) noexcept nogil:
+    """The errno at the end of the stream. A TLS alert is too short for a response of the size that it seems to have."""
+    cdef uint8_t size[4]
+    if channel.frame != NULL and channel.transport.session == NULL:
+        store_int32(size, <int32_t>channel.frame_size)
+        if channel.frame_have < SIZE_BYTES and explain_size(channel, size) == EPROTO:
+            return EPROTO
+    return 0
+
+
 cdef void read_responses(ClientIoState* s, ClientChannel* channel) noexcept nogil:
     """Reads the bytes at hand, up to READ_TURN; epoll reports the rest again."""
     cdef int64_t turn = READ_TURN
@@ -318,7 +351,7 @@ cdef void read_responses(ClientIoState* s, ClientChannel* channel) noexcept nogi
             atomic_count(&channel.bytes_in, n)
             turn -= n
         elif n == 0:
-            close_channel(s, channel, 0)
+            close_channel(s, channel, ended_early(channel))
             return
         elif n == -EAGAIN:
             break
@@ -329,7 +362,41 @@ cdef void read_responses(ClientIoState* s, ClientChannel* channel) noexcept nogi
             return
         if n < room and channel.transport.functions.pending(&channel.transport) == 0:
             break
+    if channel.transport.session != NULL:
+        if turn <= 0 and channel.transport.functions.pending(&channel.transport):
+            s.unread.push_back(channel.id)
+        want(s, channel, read_events(channel) | (0 if channel.outgoing.empty() else EPOLLOUT))
     sleep_through(channel)
+
+
+# --- TLS ----------------------------------------------------------------------------------------------------------
+
+
+cdef void continue_handshake(ClientIoState* s, ClientChannel* channel) noexcept nogil:
+    cdef int status = channel.transport.functions.handshake(&channel.transport)
+    if status == -EAGAIN:
+        want(s, channel, transport_read_event(&channel.transport))
+    elif status < 0:
+        close_channel(s, channel, -status)
+    else:
+        channel.handshaking = False
+        report(s, IO_SECURED, channel.id, NULL, 0)
+        if channel.transport.functions.pending(&channel.transport):
+            s.unread.push_back(channel.id)
+        write_requests(s, channel)
+
+
+cdef void read_unread(ClientIoState* s) noexcept nogil:
+    """Reads channels whose decrypted bytes had to wait for other channels."""
+    cdef vector[int64_t] unread
+    cdef unordered_map[int64_t, ClientChannel*].iterator found
+    cdef size_t i
+    unread.swap(s.unread)
+    for i in range(unread.size()):
+        found = s.channels.find(unread[i])
+        if found != s.channels.end():
+            read_responses(s, dereference(found).second)
+    publish(s)
 
 
 # --- the thread ---------------------------------------------------------------------------------------------------
@@ -343,6 +410,21 @@ cdef void add_channel(ClientIoState* s, ClientChannel* channel) noexcept nogil:
     event.data.ptr = channel
     if epoll_ctl(s.epoll_fd, EPOLL_CTL_ADD, channel.transport.fd, &event) < 0:
         close_channel(s, channel, errno)
+    elif channel.handshaking:
+        continue_handshake(s, channel)
+
+
+cdef void serve(ClientIoState* s, ClientChannel* channel, uint32_t events) noexcept nogil:
+    """Reads and writes a channel after an event of epoll."""
+    if channel.transport.fd < 0:
+        return
+    if channel.handshaking:
+        continue_handshake(s, channel)
+        return
+    if events & ~<uint32_t>EPOLLOUT or channel.transport.read_wants_write:
+        read_responses(s, channel)
+    if (events & EPOLLOUT or channel.transport.write_wants_read) and channel.transport.fd >= 0:
+        write_requests(s, channel)
 
 
 cdef void carry_out(ClientIoState* s, IoMail* mail) noexcept nogil:
@@ -396,17 +478,16 @@ cdef void* io_thread(void* argument) noexcept nogil:
     block_all_signals()
     name_thread(b"kafkapy-io")
     while going:
-        count = epoll_wait(s.epoll_fd, events, EVENTS_AT_ONCE, -1)
+        count = epoll_wait(s.epoll_fd, events, EVENTS_AT_ONCE, -1 if s.unread.empty() else 0)
         mail = False
+        if not s.unread.empty():
+            read_unread(s)
         for i in range(count):
             channel = <ClientChannel*>events[i].data.ptr
             if channel == NULL:
                 mail = True
                 continue
-            if events[i].events & ~<uint32_t>EPOLLOUT and channel.transport.fd >= 0:
-                read_responses(s, channel)
-            if events[i].events & EPOLLOUT and channel.transport.fd >= 0:
-                write_requests(s, channel)
+            serve(s, channel, events[i].events)
             publish(s)
         if mail:
             going = carry_out_mail(s)

@@ -30,6 +30,7 @@ cdef class ClientIo:
     # Under the GIL: every channel until `events()` reports its end and frees it.
     cdef unordered_map[int64_t, ClientChannel*] open
     cdef int64_t next_id
+    cdef dict reasons                   # of closed channels, until `reason()` takes them
     cdef int64_t past_bytes_in
     cdef int64_t past_bytes_out
     cdef bint closed

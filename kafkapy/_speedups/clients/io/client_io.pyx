@@ -28,12 +28,15 @@ from kafkapy._speedups.base.posix cimport (
 )
 from kafkapy._speedups.base.send cimport send_free, send_new
 from kafkapy._speedups.base.threads cimport getpid, pthread_create, pthread_join
+from kafkapy._speedups.base.tls cimport TlsContext
+from kafkapy._speedups.base.tls_transport cimport transport_tls
 from kafkapy._speedups.base.transport cimport transport_plaintext
 from kafkapy._speedups.clients.io.channel cimport (
     IO_ADD,
     IO_CLOSE,
     IO_FLUSH,
     IO_GONE,
+    IO_SECURED,
     IO_SENT,
     IO_SUBMIT,
     SCRATCH_SIZE,
@@ -56,6 +59,17 @@ cdef extern from "<pthread.h>" nogil:
 cdef extern from "<sys/epoll.h>" nogil:
     uint32_t EPOLLET
 
+SECURED = "secured"
+
+
+cdef bytes host_name(str host):
+    """The name of a server as it stands in certificates. OSError for one that stands in none."""
+    try:
+        # The zone of an IPv6 address belongs to this machine.
+        return host.partition("%")[0].encode("ascii" if host.isascii() else "idna")
+    except UnicodeError:
+        raise OSError(EINVAL, f"{host!r} is no host name") from None
+
 
 @cython.no_gc
 cdef class ClientIo:
@@ -70,6 +84,7 @@ cdef class ClientIo:
         cdef ClientIoState* s = new ClientIoState()
         cdef epoll_event event
         self.state = s
+        self.reasons = {}
         s.epoll_fd = s.wake_fd = s.event_fd = -1
         pthread_mutex_init(&s.mutex, NULL)
         s.max_response = max_response
@@ -126,11 +141,17 @@ cdef class ClientIo:
         """The eventfd: readable when `events()` has something."""
         return self.state.event_fd
 
-    def add(self, int fd):
+    def add(self, int fd, TlsContext tls=None, str host=None, int port=0):
         """Takes over a connected socket (in blocking mode: reads and writes carry non-blocking flags) and returns the
-        channel's id. OSError: the caller keeps the socket."""
+        channel's id. OSError: the caller keeps the socket.
+
+        With a client's TLS context, the I/O thread begins with a handshake with the server of this name, and `events()`
+        reports its end as SECURED; requests submitted before wait for it."""
         cdef IoMail mail
         cdef ClientChannel* channel
+        cdef bytes name
+        cdef const char* text = NULL
+        cdef int status
         self.check()
         if fd < 0:
             raise OSError(EINVAL, "not a descriptor")
@@ -140,7 +161,20 @@ cdef class ClientIo:
         channel = new ClientChannel()
         channel.id = self.next_id
         pthread_mutex_init(&channel.mutex, NULL)
-        transport_plaintext(&channel.transport, fd)
+        channel.reason[0] = 0
+        channel.handshaking = tls is not None
+        if tls is None:
+            transport_plaintext(&channel.transport, fd)
+        else:
+            name = host_name(host or "")
+            # Without a name, the client checks none.
+            if name:
+                text = <const char*>name
+            status = transport_tls(&channel.transport, fd, tls.state, text, port)
+            if status:
+                pthread_mutex_destroy(&channel.mutex)
+                del channel
+                raise OSError(status, "no TLS session can be had")
         self.open[channel.id] = channel
         memset(&mail, 0, sizeof(mail))
         mail.kind = IO_ADD
@@ -217,9 +251,10 @@ cdef class ClientIo:
 
         - a ResponseFrame that was parsed; with an errno: its request could not be encoded and was not sent;
         - a RequestFrame without response that was written (or not, with an errno);
+        - SECURED: the TLS handshake is done;
         - None: the channel is closed, and its requests in flight are dropped. errno 0: closed by `close_channel()`, or
         by the peer, between two frames or within one; EBADMSG: the peer sent bytes that are no answer; EMSGSIZE: it
-        announced more than max_response.
+        announced more than max_response; EPROTO: TLS failed, or another protocol came, see `reason()`.
         """
         cdef vector[IoEvent] taken
         cdef vector[PyObject*] dropped
@@ -240,6 +275,8 @@ cdef class ClientIo:
             if event.kind == IO_GONE:
                 out.append((event.channel, None, event.error))
                 self.forget(event.channel)
+            elif event.kind == IO_SECURED:
+                out.append((event.channel, SECURED, 0))
             elif event.kind == IO_SENT:
                 out.append((event.channel, <object>event.request, event.error))
             else:
@@ -253,11 +290,17 @@ cdef class ClientIo:
     cdef void forget(self, int64_t channel) noexcept:
         cdef unordered_map[int64_t, ClientChannel*].iterator found = self.open.find(channel)
         if found != self.open.end():
+            if dereference(found).second.reason[0]:
+                self.reasons[channel] = (<bytes>(<const char*>dereference(found).second.reason)).decode("utf-8", "replace")
             self.past_bytes_in += dereference(found).second.bytes_in
             self.past_bytes_out += dereference(found).second.bytes_out
             pthread_mutex_destroy(&dereference(found).second.mutex)
             del dereference(found).second
             self.open.erase(found)
+
+    def reason(self, int64_t channel):
+        """Why a channel has ended with EPROTO, as a part of a sentence; "" when it is not known. Forgets it."""
+        return self.reasons.pop(channel, "")
 
     def bytes_in(self, int64_t channel=0):
         """Bytes read from a channel, 0 when it is gone; without a channel: from all channels, closed ones too."""

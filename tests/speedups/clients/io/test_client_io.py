@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
@@ -379,7 +380,6 @@ def test_nothing_is_left_of_clients_that_are_dropped() -> None:
         (b"\x80\x00\x00\x00", errno.EBADMSG),
         (b"\x7f\xff\xff\xff", errno.EMSGSIZE),
         ((MAX_RESPONSE + 1).to_bytes(4, "big"), errno.EMSGSIZE),
-        (b"HTTP/1.1 400 Bad Request\r\n", errno.EMSGSIZE),
     ],
 )
 def test_what_is_no_answer_ends_the_channel(io: ClientIo, peer: Peer, sent: bytes, error: int) -> None:
@@ -387,6 +387,27 @@ def test_what_is_no_answer_ends_the_channel(io: ClientIo, peer: Peer, sent: byte
     peer.request()
     peer.socket.sendall(sent)
     assert collect(io, 1) == [(peer.channel, None, error)]
+    assert io.reason(peer.channel) == ""
+
+
+@pytest.mark.parametrize(
+    ("max_response", "sent", "reason"),
+    [
+        (MAX_RESPONSE, b"HTTP/1.1 400 Bad Request\r\n", "no Kafka listener"),
+        (MAX_RESPONSE, b"\x15\x03\x03\x00\x02\x02\x46", "set security.protocol to SSL or SASL_SSL"),
+        (2**31 - 1, b"\x15\x03\x03\x00\x02\x02\x46", "set security.protocol to SSL or SASL_SSL"),
+    ],
+)
+def test_another_protocol_is_named(max_response: int, sent: bytes, reason: str) -> None:
+    with contextlib.closing(ClientIo(max_response)) as io:
+        peer = Peer(io)
+        ask(io, peer, 1)
+        peer.request()
+        peer.socket.sendall(sent)
+        peer.close()
+        assert collect(io, 1) == [(peer.channel, None, errno.EPROTO)]
+        assert reason in io.reason(peer.channel)
+        assert io.reason(peer.channel) == "", "it is forgotten"
 
 
 def test_an_answer_that_nobody_asked_for_ends_the_channel(io: ClientIo, peer: Peer) -> None:

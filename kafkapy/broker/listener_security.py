@@ -1,0 +1,119 @@
+"""Security of the listeners: TLS contexts, SASL limits, principals of certificates.
+
+Sources: kafka.network.SocketServer, org.apache.kafka.common.network.ChannelBuilders and SslChannelBuilder,
+kafka.server.DynamicListenerConfig.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kafkapy.config.broker import BrokerConfig
+from kafkapy.errors import ConfigError
+from kafkapy.network.socket_server import ListenerSecurity, SocketServer
+from kafkapy.security.principal import USER_TYPE, KafkaPrincipal
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.network.network_request import NetworkRequest
+    from kafkapy.security.ssl.context import ListenerTls
+    from kafkapy.security.ssl.principal_mapper import SslPrincipalMapper
+    from kafkapy.security.ssl.settings import SslSettings
+
+__all__ = ["ListenerSecurities"]
+
+logger = logging.getLogger("kafka.network.SocketServer")
+
+
+class ListenerSecurities:
+    """Owns the TLS contexts and principal mappers of the listeners.
+
+    Made at the start; lives on the control loop. A broker without TLS and SASL imports nothing for it.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Load the stores. ConfigError with the key, the file and the reason stops the start."""
+        self._tls: dict[str, ListenerTls] = {}
+        self._mappers: dict[str, SslPrincipalMapper] = {}
+        self._server: SocketServer | None = None
+        self.listeners: dict[str, ListenerSecurity] = {}
+        """By listener name, without those of PLAINTEXT."""
+        for endpoint in config.listeners:
+            name, protocol = endpoint.listener_name, endpoint.security_protocol
+            if not protocol.tls and not protocol.sasl:
+                continue
+            if protocol.tls:
+                self._load(config, name)
+            self.listeners[name] = ListenerSecurity(
+                tls=self._tls[name].context if protocol.tls else None,
+                sasl=protocol.sasl,
+                raw_tokens=protocol.sasl and "GSSAPI" in (config.for_listener(name, "sasl.enabled.mechanisms") or ()),
+                sasl_server_max_receive_size=int(config.for_listener(name, "sasl.server.max.receive.size")),
+                connection_failed_authentication_delay_ms=config.get_int("connection.failed.authentication.delay.ms"),
+                setup_timeout_ms=config.get_int("socket.connection.setup.timeout.max.ms"),
+            )
+
+    def _load(self, config: BrokerConfig, name: str) -> None:
+        from kafkapy.security.ssl.context import ListenerTls
+        from kafkapy.security.ssl.principal_mapper import SslPrincipalMapper
+        from kafkapy.security.ssl.settings import SslSettings
+
+        settings = SslSettings.for_listener(config, name)
+        self._tls[name] = ListenerTls(settings, inter_broker=name == config.inter_broker_listener_name)
+        try:
+            self._mappers[name] = SslPrincipalMapper(settings.principal_mapping_rules)
+        except ValueError as error:
+            raise settings.error("ssl.principal.mapping.rules", str(error), settings.principal_mapping_rules) from None
+
+    # --- principals -------------------------------------------------------------------------------------------------
+
+    def answer_principal(self, request: NetworkRequest) -> None:
+        """Answer ASK_PRINCIPAL: map the name in the client's certificate. Never raises.
+
+        Source: DefaultKafkaPrincipalBuilder.
+        """
+        from kafkapy.security.ssl.distinguished_name import distinguished_name
+
+        try:
+            name = self._mappers[request.listener_name].name(distinguished_name(request.peer_certificate or b""))
+            principal = str(KafkaPrincipal(USER_TYPE, name))
+        except Exception as error:  # a client whose name cannot be mapped is not let in, whatever the reason
+            request.authentication_failed(reason=f"the certificate gives no principal: {error}")
+            return
+        request.authenticated(principal)
+
+    # --- changes at run time ----------------------------------------------------------------------------------------
+
+    def attach(self, server: SocketServer) -> None:
+        """Give later contexts to this server."""
+        self._server = server
+
+    def check(self, config: BrokerConfig) -> None:
+        """Load the stores of a configuration, as a trial. Blocks on the disk.
+
+        ConfigError when a listener could not run with them.
+        """
+        for name, tls in self._tls.items():
+            settings = self._settings(config, name)
+            if tls.changed(settings):
+                tls.validate(settings)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Load the stores of this configuration for new connections.
+
+        It may be the same configuration: a file may have changed. A listener keeps its stores when the new ones cannot
+        be used; the log says why.
+        """
+        for name, tls in self._tls.items():
+            try:
+                if tls.reload(self._settings(config, name)) and self._server is not None:
+                    self._server.replace_tls(name, tls.context)
+                    logger.info("Listener %s takes new connections with the stores of its new configuration", name)
+            except ConfigError as error:
+                logger.error("Listener %s keeps its stores: %s", name, error)
+
+    @staticmethod
+    def _settings(config: BrokerConfig, name: str) -> SslSettings:
+        from kafkapy.security.ssl.settings import SslSettings
+
+        return SslSettings.for_listener(config, name)
