@@ -18,15 +18,18 @@ from broker.acting import ANY_FILTER, ActingClient, binding, creation
 from kafkapy.broker.handlers import SERVED
 from kafkapy.errors import ErrorCode
 from kafkapy.network.api_table import DATA_PLANE_APIS
+from kafkapy.protocol.header import encode_request
 from kafkapy.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkapy.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kafkapy.protocol.messages.alter_configs import AlterConfigsRequest
 from kafkapy.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kafkapy.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from kafkapy.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
 from kafkapy.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkapy.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkapy.protocol.messages.create_acls import CreateAclsRequest
+from kafkapy.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from kafkapy.protocol.messages.create_partitions import CreatePartitionsRequest
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.messages.delete_acls import DeleteAclsRequest
@@ -36,12 +39,14 @@ from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
 from kafkapy.protocol.messages.describe_acls import DescribeAclsRequest
 from kafkapy.protocol.messages.describe_cluster import DescribeClusterRequest
 from kafkapy.protocol.messages.describe_configs import DescribeConfigsRequest
+from kafkapy.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkapy.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkapy.protocol.messages.describe_producers import DescribeProducersRequest
 from kafkapy.protocol.messages.describe_quorum import DescribeQuorumRequest
 from kafkapy.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkapy.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kafkapy.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kafkapy.protocol.messages.elect_leaders import ElectLeadersRequest
 from kafkapy.protocol.messages.end_txn import EndTxnRequest
 from kafkapy.protocol.messages.fetch import FetchRequest
@@ -73,7 +78,7 @@ from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.types import AclOperation, CompressionType, ResourceType
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
-TXN = ResourceType.TRANSACTIONAL_ID
+TXN, USER, TOKEN = ResourceType.TRANSACTIONAL_ID, ResourceType.USER, ResourceType.DELEGATION_TOKEN
 READ, WRITE, CREATE, DELETE, ALTER = (
     AclOperation.READ,
     AclOperation.WRITE,
@@ -107,10 +112,15 @@ class World:
         admin.coordinate_transactions(self.txn)
         begun = admin(InitProducerIdRequest(transactional_id=self.txn, transaction_timeout_ms=900_000), 4)
         assert begun.error_code == OK
+        self.owner = f"User:owner-{number}"
+        request = CreateDelegationTokenRequest(
+            owner_principal_type="User", owner_principal_name=self.owner[5:], renewers=[], max_lifetime_ms=-1
+        )
+        self.token: str = admin(request, 3).token_id
         self.producer = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
 
     def name(self, resource: str) -> str:
-        """The name behind a permission's "topic", "new_topic", "group", "txn" or "cluster"."""
+        """The name behind a permission's "topic", "new_topic", "group", "txn", "cluster", "owner" or "token"."""
         found: str = getattr(self, resource)
         return found
 
@@ -229,11 +239,9 @@ def produce_in_transaction(client: ActingClient, world: World, version: int) -> 
     versions=[3, 9, 13],
 )
 def produce_without_acks(client: ActingClient, world: World, version: int) -> Any:
-    from kafkapy.protocol.header import encode_request
-
-    alone = client.again()
+    alone = client.again("alice", client.socket.getsockname()[0])
     try:
-        alone.send_frame(encode_request(0, version, 1, alone.who, produce_request(world, version, acks=0)))
+        alone.send_frame(encode_request(0, version, 1, None, produce_request(world, version, acks=0)))
         alone(ApiVersionsRequest(), 0)
     except ConnectionError:
         return "closed"
@@ -1131,8 +1139,69 @@ def unregister_broker(client: ActingClient, world: World, version: int) -> Any:
     return CLUSTER_DENIED if response.error_code == CLUSTER_DENIED else "another"
 
 
-NEED_NOTHING = {ApiKeys.API_VERSIONS: "asked before authentication", ApiKeys.SASL_HANDSHAKE: "authentication itself",
-                ApiKeys.SASL_AUTHENTICATE: "authentication itself"}  # fmt: skip
+@case(
+    ApiKeys.DESCRIBE_USER_SCRAM_CREDENTIALS, "all", on_cluster(DESCRIBE), denied=[(CLUSTER_DENIED, 0)], allowed=(OK, 0)
+)
+def describe_user_scram_credentials(client: ActingClient, world: World, version: int) -> Any:
+    response = client(DescribeUserScramCredentialsRequest(users=None), version)
+    return response.error_code, len(response.results) if response.error_code else 0
+
+
+@case(
+    ApiKeys.ALTER_USER_SCRAM_CREDENTIALS,
+    "a new user",
+    on_cluster(ALTER),
+    denied=[[CLUSTER_DENIED]],
+    allowed=[OK],
+    changes=True,
+)
+def alter_user_scram_credentials(client: ActingClient, world: World, version: int) -> Any:
+    user = AlterUserScramCredentialsRequest.Upsertion(
+        name=world.topic, mechanism=1, iterations=4096, salt=b"salt", salted_password=b"p" * 32
+    )
+    response = client(AlterUserScramCredentialsRequest(deletions=[], upsertions=[user]), version)
+    return [each.error_code for each in response.results]
+
+
+# --- delegation tokens --------------------------------------------------------------------------------------------
+
+
+@case(
+    ApiKeys.CREATE_DELEGATION_TOKEN,
+    "of another user",
+    need((USER, "owner", AclOperation.CREATE_TOKENS)),
+    denied=[65],
+    allowed=OK,
+    versions=[3],
+)
+def create_delegation_token(client: ActingClient, world: World, version: int) -> Any:
+    request = CreateDelegationTokenRequest(
+        owner_principal_type="User", owner_principal_name=world.owner.partition(":")[2], renewers=[], max_lifetime_ms=-1
+    )
+    response = client(request, version)
+    assert bool(response.hmac) == (response.error_code == OK)
+    return response.error_code
+
+
+@case(
+    ApiKeys.DESCRIBE_DELEGATION_TOKEN,
+    "of another user",
+    need(
+        (ResourceType.USER, "owner", AclOperation.DESCRIBE_TOKENS), (ResourceType.DELEGATION_TOKEN, "token", DESCRIBE)
+    ),
+    denied=[(OK, False)],
+    allowed=(OK, True),
+)
+def describe_delegation_token(client: ActingClient, world: World, version: int) -> Any:
+    response = client(DescribeDelegationTokenRequest(owners=None), version)
+    return response.error_code, world.token in {each.token_id for each in response.tokens}
+
+
+NEED_NOTHING = {
+    ApiKeys.API_VERSIONS: "asked before authentication",
+    ApiKeys.SASL_HANDSHAKE: "authentication itself",
+    ApiKeys.SASL_AUTHENTICATE: "authentication itself",
+    ApiKeys.RENEW_DELEGATION_TOKEN: "the token decides: its owner and its renewers renew it",
+    ApiKeys.EXPIRE_DELEGATION_TOKEN: "the token decides: its owner and its renewers let it expire",
+}
 """Served without a permission, and why."""
-ELSEWHERE = {ApiKeys.CREATE_DELEGATION_TOKEN, ApiKeys.RENEW_DELEGATION_TOKEN, ApiKeys.EXPIRE_DELEGATION_TOKEN}
-"""Decided by the owner of the token; tests/broker/handlers has them."""

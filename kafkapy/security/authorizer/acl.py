@@ -363,17 +363,17 @@ def _host_texts(address: str) -> tuple[str, ...]:
 
     Java writes IPv6 addresses without "::", as 0:0:0:0:0:0:0:1, and IPv4 in IPv6 as IPv4.
     """
+    plain, percent, scope = address.partition("%")
     try:
-        parsed = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(plain)
     except ValueError:
         return (address,)
     if isinstance(parsed, ipaddress.IPv4Address):
         return (address,)
     if parsed.ipv4_mapped is not None:
         return (str(parsed.ipv4_mapped),)
-    scope = f"%{parsed.scope_id}" if parsed.scope_id else ""
-    java = ":".join(f"{int(group, 16):x}" for group in parsed.exploded.partition("%")[0].split(":")) + scope
-    return tuple(dict.fromkeys((str(parsed), java)))
+    java = ":".join(f"{int(group, 16):x}" for group in parsed.exploded.split(":"))
+    return tuple(dict.fromkeys(text + percent + scope for text in (str(parsed), java)))
 
 
 @lru_cache(256)
