@@ -187,7 +187,7 @@ class KafkaController:
             raise errors.DuplicateBrokerRegistrationError(
                 f"a broker with id {registration.id} is registered already; broker.id must be unique in the cluster"
             ) from None
-        logger.info("Registered broker %d with epoch %d", registration.id, self.registration.epoch)
+        logger.info("Broker %d is registered with epoch %d", registration.id, self.registration.epoch)
 
     def update_config(self, config: BrokerConfig) -> None:
         """Apply a broker configuration whose dynamic part has changed."""
@@ -224,13 +224,13 @@ class KafkaController:
         self.context.epoch, self.context.epoch_version = epoch, version
         self.active_controller_id = self.broker_id
         self._elected = True
-        logger.info("Elected as the controller with epoch %d", epoch)
+        logger.info("This broker is the controller, with epoch %d", epoch)
         try:
             await self._take_over()
         except ControllerMovedError:
             raise
         except Exception:
-            logger.exception("Error while becoming controller; resigning")
+            logger.exception("This broker failed to become the controller; it resigns")
             await self._resign()
             await self.store.resign()
             raise
@@ -248,7 +248,7 @@ class KafkaController:
             self._logs_at_start = None
 
     async def _resign(self) -> None:
-        logger.info("Resigning as the controller")
+        logger.info("This broker resigns as the controller")
         self.active_controller_id = -1
         self._elected = False
         await self._clear()
@@ -311,7 +311,7 @@ class KafkaController:
             try:
                 await self._register(self.registration)
             except (OtherBrokersError, errors.DuplicateBrokerRegistrationError) as error:
-                logger.critical("This broker stops, because its ZooKeeper session has expired: %s", error)
+                logger.critical("This broker stops, because its ZooKeeper session expired: %s", error)
                 if self._replaced is not None:
                     self._replaced()
                 return
