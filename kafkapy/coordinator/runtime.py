@@ -277,12 +277,12 @@ class CoordinatorRuntime(Generic[S]):
             took = self.clock.monotonic_ms() - started
             self.load_times.add(took)
             if load is not None and load.records:
-                self._logger.info("Loaded %d records from %s in %d ms", load.records, partition, took)
+                self._logger.info("The coordinator loaded %d records from %s in %d ms", load.records, partition, took)
 
         def failed(error: Exception) -> None:
             hosted.state = ShardState.FAILED
             hosted.load = None
-            self._logger.error("%s cannot be loaded: %s", partition, error, exc_info=_unexpected(error))
+            self._logger.error("Partition %s cannot be loaded: %s", partition, error, exc_info=_unexpected(error))
             longer = min(2 * pause_ms, LONGEST_RELOAD_PAUSE_MS)
             self.timer.schedule(hosted, pause_ms, lambda: self._reload(hosted, pause_ms=longer))
 
@@ -445,7 +445,10 @@ class CoordinatorRuntime(Generic[S]):
                 hosted.shard.apply(record, producer_id, producer_epoch)
         except Exception:
             # The shard is not what its log says any more.
-            self._logger.exception("A record cannot be applied to %s; it is loaded again", hosted.partition)
+            self._logger.exception(
+                "A record of partition %s cannot be applied; the coordinator loads the partition again",
+                hosted.partition,
+            )
             self._reload(hosted, errors.UnknownServerError())
 
     def _encode(self, result: Result[T], pending: _Pending) -> None:
@@ -480,7 +483,9 @@ class CoordinatorRuntime(Generic[S]):
                 self._flush(hosted)
             except Exception:
                 # Other shards are unaffected; the waiting requests of this one get an answer.
-                self._logger.exception("%s cannot be written to; it is loaded again", hosted.partition)
+                self._logger.exception(
+                    "Partition %s cannot be written to; the coordinator loads the partition again", hosted.partition
+                )
                 self._reload(hosted, errors.UnknownServerError())
 
     def _flush(self, hosted: _Hosted[S]) -> None:
@@ -494,7 +499,11 @@ class CoordinatorRuntime(Generic[S]):
             if self._hosted.get(hosted.partition.partition) is not hosted:
                 return
             if isinstance(outcome, Exception):
-                self._logger.error("Records cannot be written to %s: %s; it is loaded again", hosted.partition, outcome)
+                self._logger.error(
+                    "Records cannot be written to partition %s: %s; the coordinator loads the partition again",
+                    hosted.partition,
+                    outcome,
+                )
                 self._reload(hosted, _translated(outcome))
                 return
             waiting = [pending for pending in hosted.uncommitted if pending.end_offset < 0]
@@ -521,7 +530,9 @@ class CoordinatorRuntime(Generic[S]):
                 if hosted.unwritten or hosted.turns:
                     self._go_on(hosted)
             except Exception:
-                self._logger.exception("%s cannot be written to; it is loaded again", hosted.partition)
+                self._logger.exception(
+                    "Partition %s cannot be written to; the coordinator loads the partition again", hosted.partition
+                )
                 self._reload(hosted, errors.UnknownServerError())
             if current is not None and current is not hosted and current.load is not None:
                 current.load.start()
@@ -531,7 +542,7 @@ class CoordinatorRuntime(Generic[S]):
         try:
             self._writer.append(hosted.partition, batches, hosted.leader_epoch, done)
         except Exception:
-            self._logger.exception("%s cannot be written to", hosted.partition)
+            self._logger.exception("Partition %s cannot be written to", hosted.partition)
             done(errors.UnknownServerError())
         if hosted.appending and APPENDS not in self.timer:
             self.timer.schedule(APPENDS, self._write_timeout_ms(), self._appends_too_late)
@@ -631,7 +642,7 @@ class CoordinatorRuntime(Generic[S]):
                 after(None)
             except Exception:
                 # Those behind it in the queue have nothing to do with it.
-                self._logger.exception("What follows on a write could not be done")
+                self._logger.exception("A callback of a completed write failed")
                 pending.later.fail(errors.UnknownServerError())
         reply = pending.reply
         if isinstance(reply, Later):

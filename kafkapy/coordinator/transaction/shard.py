@@ -200,7 +200,7 @@ class TransactionShard:
 
     def _initialized(self, metadata: TransactionMetadata, last_epoch: int) -> Result[ProducerIdAndEpoch | None]:
         self._last_epochs[metadata.transactional_id] = (metadata.producer, last_epoch)
-        logger.debug("Initialized %s with %s", metadata.transactional_id, metadata.producer)
+        logger.debug("Transactional id %s has the producer %s", metadata.transactional_id, metadata.producer)
         return self._write(metadata, metadata.producer)
 
     def _next_epoch(self, metadata: TransactionMetadata, expected: ProducerIdAndEpoch | None) -> tuple[int, int]:

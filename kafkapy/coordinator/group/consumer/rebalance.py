@@ -139,7 +139,7 @@ class ConsumerRebalance:
         if isinstance(group, ClassicGroup):
             if group.is_empty:
                 records += group.tombstones()
-                logger.info("Converted the empty classic group %s to a consumer group", group_id)
+                logger.info("Empty classic group %s becomes a consumer group", group_id)
                 return ConsumerGroup(group_id)
             return self.migration.upgrade(group, records)
         return self.get(group_id)
@@ -170,7 +170,7 @@ class ConsumerRebalance:
                 f"id is owned by {existing.member_id} member.",
             )
         logger.info(
-            "Static member %s of group %s replaces member %s: %s",
+            "Static member %s of group %s replaces member id %s with %s",
             instance_id,
             group.group_id,
             existing.member_id,
@@ -271,7 +271,7 @@ class ConsumerRebalance:
         """Begin the group's next epoch, with the hash of its topics."""
         epoch = group.epoch + 1
         records.append(records_of.epoch(group.group_id, epoch, metadata_hash))
-        logger.info("Group %s goes to epoch %d", group.group_id, epoch)
+        logger.info("Group %s enters epoch %d", group.group_id, epoch)
         self._counters.consumer_rebalances += 1
         return epoch
 
@@ -340,7 +340,7 @@ class ConsumerRebalance:
             if target is not known and target != known:
                 records.append(records_of.target(group.group_id, member_id, target))
         records.append(records_of.target_epoch(group.group_id, epoch))
-        logger.info("Computed a new target assignment of group %s for epoch %d", group.group_id, epoch)
+        logger.info("Group %s has a new target assignment for epoch %d", group.group_id, epoch)
         return NO_PARTITIONS if after is None else assignment.get(after.member_id, NO_PARTITIONS)
 
     def _specs(
