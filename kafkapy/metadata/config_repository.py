@@ -206,10 +206,10 @@ class ConfigRepository:
             try:
                 await self.process_changes()
             except StoreUnavailableError as error:
-                logger.warning("Configuration changes cannot be read, and are tried again: %s", error)
+                logger.warning("Configuration changes cannot be read; the broker retries: %s", error)
                 await asyncio.sleep(RETRY_S)
             except Exception:
-                logger.exception("Error while processing configuration changes")
+                logger.exception("The processing of configuration changes failed")
                 return
             else:
                 return
@@ -231,7 +231,7 @@ class ConfigRepository:
                     try:
                         entities[decode_config_change(each[0])] = None
                     except ValueError as error:
-                        logger.error("Ignoring a configuration change: %s", error)
+                        logger.error("The broker ignores a malformed configuration change: %s", error)
             for entity_path in entities:
                 await self._apply(*entity_path.partition("/")[::2])
             self._last_change = sequence_number(new[-1])
@@ -245,12 +245,12 @@ class ConfigRepository:
         self._config[key] = config
         if entity_type == CONFIG_TOPICS and self.topics_read is not None:
             self.topics_read({name: config})
-        logger.info("Updating %s %s with new configuration: %s", entity_type, name, ", ".join(sorted(config)))
+        logger.info("The configuration of %s %s changed; it sets: %s", entity_type, name, ", ".join(sorted(config)))
         for listener in self._listeners.get(entity_type, ()):
             try:
                 await listener(name, config)
             except Exception:
-                logger.exception("Error while applying the configuration of %s %s", entity_type, name)
+                logger.exception("The configuration of %s %s cannot be applied", entity_type, name)
 
     async def _purge(self, names: list[str]) -> None:
         """Remove the oldest announcements.
