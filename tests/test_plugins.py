@@ -316,7 +316,7 @@ def test_an_event_reaches_every_plugin_with_the_arguments_it_wants(caplog: pytes
     with caplog.at_level(logging.ERROR, "kafkapy.plugins"):
         manager.notify("topic_created", topic="t", topic_id=None, partitions=3, configs={})
     assert seen == [("t", 3)]
-    assert "plugin broken failed in topic_created" in caplog.text
+    assert "Plugin broken failed in the hook topic_created" in caplog.text
 
 
 def test_an_event_is_called_with_all_its_arguments() -> None:
