@@ -335,7 +335,8 @@ cdef class NetworkRequest:
             raise RuntimeError(f"{self!r} was answered already")
         if reason is not None:
             registry = self.channel.registry
-            line = f"Connection {self.connection_id} from {self.peer_host}:{self.peer_port} is closed: {reason}".encode()
+            peer = f"{self.peer_host}:{self.peer_port}"
+            line = f"Connection {self.connection_id} from {peer} is closed: {reason}".encode()
             network_log(registry.state, 20, LOGGER_REQUEST_CHANNEL, line)
         self._finish(MAIL_CLOSE)
 
