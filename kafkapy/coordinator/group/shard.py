@@ -53,7 +53,7 @@ from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResp
 
 if TYPE_CHECKING:
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
-    from kafkapy.coordinator.runtime import ShardContext
+    from kafkapy.coordinator.hosted import ShardContext
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 

@@ -18,8 +18,9 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from kafkapy.coordinator.clock import Clock
+from kafkapy.coordinator.hosted import Operation, ShardContext, ShardState
 from kafkapy.coordinator.result import TOO_LARGE, Later, Result
-from kafkapy.coordinator.runtime import CoordinatorRuntime, Operation, ShardContext, ShardState
+from kafkapy.coordinator.runtime import CoordinatorRuntime
 from kafkapy.coordinator.transaction.completion import Completions
 from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.transaction.markers import MarkerWriter

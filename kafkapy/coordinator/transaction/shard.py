@@ -38,8 +38,8 @@ from kafkapy.coordinator.transaction.state import TransactionState
 from kafkapy.errors import ErrorCode, error_for
 
 if TYPE_CHECKING:
+    from kafkapy.coordinator.hosted import ShardContext
     from kafkapy.coordinator.records import CoordinatorRecord
-    from kafkapy.coordinator.runtime import ShardContext
     from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")
