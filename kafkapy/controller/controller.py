@@ -114,7 +114,7 @@ class KafkaController:
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
         self._expired = False
-        # The controller's node may name this broker from an earlier session or epoch, so it is not the same.
+        # The controller's node does not tell this: it may name this broker from an earlier session or epoch.
         self._elected = False
         self.current = self._make_controllership(epoch=0)
         """The latest controllership, or the next one."""
@@ -158,8 +158,8 @@ class KafkaController:
     async def start(self, registration: BrokerRegistration) -> None:
         """Register the broker and try to become controller.
 
-        When this broker is elected, it returns after its own requests to itself: all logs are open and the metadata
-        cache is filled. DUPLICATE_BROKER_REGISTRATION when the id is taken; OtherBrokersError.
+        When this broker is elected, the call returns after the controller's first requests to this broker are done:
+        all logs are open and the metadata cache is filled. DUPLICATE_BROKER_REGISTRATION when the id is taken; OtherBrokersError.
         """
         self.store.store.listen_session(self._session_changed)
         await self.store.ensure_paths()
