@@ -158,8 +158,9 @@ class KafkaController:
     async def start(self, registration: BrokerRegistration) -> None:
         """Register the broker and try to become controller.
 
-        When this broker is elected, the call returns after the controller's first requests to this broker are done:
-        all logs are open and the metadata cache is filled. DUPLICATE_BROKER_REGISTRATION when the id is taken; OtherBrokersError.
+        When this broker is elected, the call returns after the controller's first requests to this broker are done: all
+        logs are open and the metadata cache is filled. DUPLICATE_BROKER_REGISTRATION when the id is taken;
+        OtherBrokersError.
         """
         self.store.store.listen_session(self._session_changed)
         await self.store.ensure_paths()
