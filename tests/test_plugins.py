@@ -92,6 +92,13 @@ def test_each_hook_has_a_contract_and_its_arguments_are_documented(name: str) ->
         assert f"`{argument}`" in section
 
 
+def test_each_hook_is_called_by_the_product() -> None:
+    files = [path for path in sorted((ROOT / "kafkapy").rglob("*.py")) if path.name != "hookspecs.py"]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    calls = set(re.findall(r'(?:notify|_table|_items)\(\s*"(\w+)"', code))
+    assert sorted(calls) == sorted(HOOKS)
+
+
 def test_a_function_that_is_no_hook_is_refused() -> None:
     class Misspelt:
         @hookimpl
