@@ -299,6 +299,34 @@ def test_log_lines_are_plain(package: str) -> None:
     assert {file: problems for file, problems in found.items() if problems} == {}
 
 
+def texts(source: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each literal of three words or more that is no docstring; errors are such. {} is a value."""
+    tree = ast.parse(source)
+    parts = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts | documentation:
+            text = node.value
+        if len(text.split()) >= 3:
+            yield node.lineno, text
+
+
+def test_texts_are_found_whole() -> None:
+    source = '"""A docstring of words."""\nraise Error(f"{name} is sent" f" anew to {node}.")\nraise Error("All but for one")'
+    assert sorted(texts(source)) == [(2, "{} is sent anew to {}."), (3, "All but for one")]
+
+
+@pytest.mark.parametrize("package", PLAIN_PACKAGES)
+def test_errors_and_other_texts_are_plain(package: str) -> None:
+    found = {
+        str(file): [text for text in texts(file.read_text("utf-8")) if wrong(text[1])] for file in modules(package)
+    }
+    assert {file: bad for file, bad in found.items() if bad} == {}
+
+
 def test_the_packages_of_the_broker_log() -> None:
     assert set(NOUN_FIRST_PACKAGES) <= set(PLAIN_PACKAGES)
     logging_packages = ("broker", "controller", "coordinator", "log", "metadata", "network", "replica")
