@@ -315,7 +315,7 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
 
 
 def test_texts_are_found_whole() -> None:
-    source = '"""A docstring of words."""\nraise Error(f"{name} is sent" f" anew to {node}.")\nraise Error("All but for one")'
+    source = '"""A docstring of words."""\nraise A(f"{name} is sent" f" anew to {node}.")\nraise A("All but for one")'
     assert sorted(texts(source)) == [(2, "{} is sent anew to {}."), (3, "All but for one")]
 
 
