@@ -149,12 +149,13 @@ def given_settings(bootstrap: str | None, command_config: str | None, properties
     `bootstrap` comes from the line or the variable, and wins over bootstrap.servers of the others. click.UsageError,
     ConfigError.
     """
-    settings: dict[str, str] = {}
-    if command_config is not None:
-        from kafkapy.config.properties import load_properties
+    from kafkapy.config.properties import Properties, load_properties
+    from kafkapy.config.providers import resolve_properties
 
-        settings |= load_properties(command_config)
-    settings |= key_values(properties)
+    given = Properties() if command_config is None else load_properties(command_config)
+    for key, value in key_values(properties).items():
+        given.set(key, value)
+    settings = dict(resolve_properties(given))
     return settings | ({"bootstrap.servers": bootstrap} if bootstrap else {})
 
 
