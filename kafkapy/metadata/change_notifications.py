@@ -127,7 +127,8 @@ class ChangeNotifications:
             try:
                 await self.process()
             except StoreUnavailableError as error:
-                self._logger.warning("The notifications below %s cannot be read; the broker retries: %s", self.path, error)
+                said = "The notifications below %s cannot be read; the broker retries: %s"
+                self._logger.warning(said, self.path, error)
                 await asyncio.sleep(RETRY_S)
             except Exception:
                 self._logger.exception("The reading of the notifications below %s failed", self.path)
