@@ -10,7 +10,7 @@ Versions:
 1: null means all topics; rack of brokers, controller id, internal topics.
 2: cluster id (KIP-78).
 3: throttle time in the response.
-4: a client may forbid auto-creation (KIP-204).
+4: a client may forbid auto-creation (KAFKA-5291).
 5: offline replicas (KIP-112).
 6: the response leaves before the pause of a throttled client (KIP-219).
 7: leader epochs (KIP-320).

@@ -83,7 +83,7 @@ class Configuration(Part):
             await ControllerStore(broker.store).check_alone(broker.node_id)
         repository.topics_read = broker.effects.check_topics
         broker.dynamic = DynamicConfig(broker.config, broker.node_id, repository)
-        broker.dynamic.start()
+        await broker.dynamic.start()
         broker.config = broker.dynamic.config
         broker.effects.check_broker(broker.config)
 
@@ -102,7 +102,7 @@ class ConfigChanges(Part):
         """Begin to listen."""
 
         def changed(config: BrokerConfig) -> None:
-            logger.info("The broker's dynamic configuration has changed")
+            logger.info("The dynamic broker configuration changed")
             broker.effects.check_broker(config)
             broker.config = config
             broker.context.controller.update_config(config)

@@ -93,7 +93,7 @@ class AclAuthorizer:
         self._services = services
         self._store = await services.acl_store()
         await self._store.start(self._changed)
-        logger.info("Loaded %d ACLs", self._index.count)
+        logger.info("The authorizer has loaded %d ACLs", self._index.count)
 
     def close(self) -> None:
         """Releases nothing: the broker stops the store of the ACLs."""
@@ -101,7 +101,7 @@ class AclAuthorizer:
     async def _changed(self, changed: Mapping[ResourcePattern, Rules]) -> None:
         for pattern, rules in changed.items():
             await self._index.put(pattern, rules)
-            logger.debug("Updated the ACLs of %s: %d principals and hosts", pattern, len(rules))
+            logger.debug("The ACLs of %s have changed: %d principals and hosts", pattern, len(rules))
         self._epoch += 1
         if self._services is not None:
             self._services.decisions_changed()
