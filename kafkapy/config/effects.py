@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
 
 NOTHING_READS: Final = (
-    "sasl.client.*", "sasl.kerberos.*", "sasl.login.*", "sasl.mechanism.*", "sasl.oauthbearer.*",
+    "sasl.client.*", "sasl.kerberos.*", "sasl.login.*", "sasl.mechanism.controller.*", "sasl.oauthbearer.*",
     "password.encoder.*", "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "authorizer.zookeeper.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",

@@ -1,4 +1,4 @@
-"""TLS and SASL of a test's broker: its keys, its certificates, and the keys of clients.
+"""TLS and SASL of a test's broker.
 
 Each broker has an authority for its certificates, which exist only in memory until a client library needs a file.
 """
@@ -33,10 +33,16 @@ SALT_BYTES: Final = 16
 
 
 class BrokerSecurity:
-    """The security of one broker. Immutable, except that it makes certificates and files at their first use."""
+    """The security of one broker.
+
+    Immutable, except that it makes certificates and files at their first use.
+    """
 
     def __init__(
-        self, protocol: str = "PLAINTEXT", users: Mapping[str, str] | None = None, mechanisms: Iterable[str] = MECHANISMS
+        self,
+        protocol: str = "PLAINTEXT",
+        users: Mapping[str, str] | None = None,
+        mechanisms: Iterable[str] = MECHANISMS,
     ) -> None:
         """ConfigError for an unknown protocol or mechanism."""
         if protocol.upper() not in SecurityProtocol.__members__:
