@@ -52,7 +52,7 @@ def register_sasl_mechanisms() -> Mapping[str, Callable[[], SaslMechanism]]:  # 
     Each value is called without arguments, once for each listener that enables the mechanism, and gives a
     `kafkapy.security.sasl.base.SaslMechanism` of that name. The broker calls its `configure(settings, services)` once,
     and `server()` for each authentication; all of that on the control loop. Built in: ``PLAIN``, ``SCRAM-SHA-256``,
-    ``SCRAM-SHA-512``.
+    ``SCRAM-SHA-512``, ``OAUTHBEARER``, ``GSSAPI``.
     """
 
 
@@ -63,7 +63,8 @@ def register_sasl_callback_handlers() -> Mapping[str, Callable[[], CallbackHandl
     Each value is called without arguments, once for each listener and mechanism that names it, and gives a
     `kafkapy.security.sasl.base.CallbackHandler`; the mechanism calls its `configure(settings)` once. For PLAIN it has a
     method ``authenticate(username, password) -> bool``: a coroutine function runs on the control loop, another function
-    on a worker thread, so it may wait for a directory server.
+    on a worker thread, so it may wait for a directory server. For OAUTHBEARER it has a method ``validate(token)``, which
+    runs likewise. It returns a `kafkapy.security.oauthbearer.tokens.BearerToken`, or raises that module's `TokenError`.
     """
 
 

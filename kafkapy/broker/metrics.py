@@ -8,7 +8,8 @@ computes means and rates; the request's whole time is a histogram as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -132,6 +133,20 @@ METRICS: Final = (
     MetricSpec("kafka_server_socketservermetrics_connectioncreation", COUNTER, (), "Connections accepted."),
     MetricSpec("kafka_server_socketservermetrics_connectionclose", COUNTER, ("reason",),
                "Connections closed, by reason."),
+    MetricSpec("kafka_server_socketservermetrics_successfulauthentication", COUNTER, ("listener",),
+               "Connections authenticated, on listeners with TLS or SASL."),
+    MetricSpec("kafka_server_socketservermetrics_failedauthentication", COUNTER, ("listener",),
+               "Authentications refused, failed TLS handshakes among them."),
+    MetricSpec("kafka_server_socketservermetrics_successfulreauthentication", COUNTER, ("listener",),
+               "Connections authenticated again."),
+    MetricSpec("kafka_server_socketservermetrics_failedreauthentication", COUNTER, ("listener",),
+               "Repeated authentications refused."),
+    MetricSpec("kafka_server_socketservermetrics_expiredconnectionskilled", COUNTER, ("listener",),
+               "Connections closed after the end of their session."),
+    MetricSpec("kafka_server_socketservermetrics_authenticationtimeout", COUNTER, ("listener",),
+               "Connections closed because their handshake and authentication took too long."),
+    MetricSpec("kafka_server_socketservermetrics_connections", GAUGE, ("listener", "protocol", "cipher"),
+               "TLS connections open now, by TLS version and cipher suite."),
     MetricSpec("kafka_server_fetchsessioncache_numincrementalfetchsessions", GAUGE, (), "Incremental fetch sessions."),
     MetricSpec("kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", GAUGE, (),
                "Partitions in incremental fetch sessions."),
@@ -195,6 +210,14 @@ _API_COUNTERS: Final = {
     "requestqueuetimems": ("queue_ns", NS_PER_MS),
     "localtimems": ("local_ns", NS_PER_MS),
     "remotetimems": ("remote_ns", NS_PER_MS),
+}
+_AUTHENTICATION_COUNTERS: Final = {
+    "successfulauthentication": "authenticated",
+    "failedauthentication": "failed",
+    "successfulreauthentication": "reauthenticated",
+    "failedreauthentication": "reauthentication_failed",
+    "expiredconnectionskilled": "expired",
+    "authenticationtimeout": "timed_out",
 }
 
 
@@ -382,6 +405,7 @@ class BrokerCollector(Collector):
                 add("kafka_server_socketservermetrics_connectioncreation", value)
             elif name != "current":
                 add("kafka_server_socketservermetrics_connectionclose", value, name.removeprefix("closed_"))
+        self._authentication(add, counters["authentication"])
         sessions = channel.plane.fetch_session_cache.counters()
         add("kafka_server_fetchsessioncache_numincrementalfetchsessions", sessions["sessions"])
         add("kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", sessions["partitions"])
@@ -390,6 +414,19 @@ class BrokerCollector(Collector):
         add("kafkapy_controlloop_lagms", lag.last_ms)
         add("kafkapy_controlloop_maxlagms", lag.max_ms)
         add("kafkapy_eventqueue_dropped", channel.plane.event_queue.dropped)
+
+    def _authentication(self, add: Any, listeners: Mapping[str, Mapping[str, int]]) -> None:
+        for listener, counters in listeners.items():
+            for name, counter in _AUTHENTICATION_COUNTERS.items():
+                add(f"kafka_server_socketservermetrics_{name}", counters[counter], listener)
+        if listeners:
+            connections = Counter(
+                (each["listener_name"], each["tls_protocol"], each["cipher_suite"])
+                for each in self._server.socket_server.connections()
+                if each["tls_protocol"]
+            )
+            for labels, count in connections.items():
+                add("kafka_server_socketservermetrics_connections", count, *labels)
 
 
 def _family(spec: MetricSpec) -> Any:

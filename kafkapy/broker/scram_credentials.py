@@ -25,6 +25,7 @@ from kafkapy.metadata.znodes import (
     desanitize,
     sanitize,
 )
+from kafkapy.security.add_scram import AddedUser
 from kafkapy.security.scram import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
@@ -101,6 +102,26 @@ def follow(repository: ConfigRepository, cache: CredentialCache) -> None:
     for name, config in repository.entities(CONFIG_USERS).items():
         take(name, config)
     repository.listen(CONFIG_USERS, changed)
+
+
+async def add_missing(store: MetadataStore, repository: ConfigRepository, added: Sequence[AddedUser]) -> None:
+    """Write credentials that do not exist yet.
+
+    Others stay, so a repeated start changes no password.
+    """
+    if added:
+        await store.ensure_path(f"{CONFIG}/{CONFIG_USERS}")
+    for user, mechanism, credential in added:
+        name, text = mechanism.mechanism_name, encode_credential(credential)
+        if name in await repository.fetch(CONFIG_USERS, sanitize(user)):
+            logger.info("User %s has a credential for %s already", user, name)
+            continue
+
+        def edit(config: dict[str, str], name: str = name, text: str = text) -> dict[str, str]:
+            return {name: text, **config}
+
+        await repository.change(CONFIG_USERS, sanitize(user), edit)
+        logger.info("Added user %s with a credential for %s", user, name)
 
 
 class ScramCredentials:

@@ -15,7 +15,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +39,7 @@ from kafkapy.version import __version__
 
 if TYPE_CHECKING:
     from kafkapy.broker.metrics_listener import MetricsListener
+    from kafkapy.security.add_scram import AddedUser
     from kafkapy.security.authorizer.base import Authorizer
 
 logger = logging.getLogger("kafka.server.KafkaServer")
@@ -82,10 +83,20 @@ class KafkaServer:
     """
 
     def __init__(
-        self, config: BrokerConfig, plugins: PluginManager | None = None, *, rebuild_metadata: bool = False
+        self,
+        config: BrokerConfig,
+        plugins: PluginManager | None = None,
+        *,
+        rebuild_metadata: bool = False,
+        added_users: Sequence[AddedUser] = (),
     ) -> None:
-        """`rebuild_metadata`: the start writes the log directories' topics into the metadata store."""
-        self._broker = Broker(config, plugins, self._stop_failed, rebuild_metadata=rebuild_metadata)
+        """`rebuild_metadata`: the start writes the log directories' topics into the metadata store.
+
+        `added_users`: SCRAM users that the start adds when they are missing.
+        """
+        self._broker = Broker(
+            config, plugins, self._stop_failed, rebuild_metadata=rebuild_metadata, added_users=added_users
+        )
         self._started: list[Part] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

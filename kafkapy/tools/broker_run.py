@@ -8,19 +8,27 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from kafkapy.config.properties import Properties, load_properties
 from kafkapy.config.single_node import QUICK_START
 from kafkapy.errors import KafkaError
 from kafkapy.tools.log_setup import configure_logging
 
+if TYPE_CHECKING:
+    from kafkapy.security.add_scram import AddedUser
+
 GARBAGE_LOOK: Final = 10_000
 """So many objects more than before are a reason to look for those that only know each other."""
 
 
 def run_broker(
-    properties: str | None, overrides: Sequence[str], logging_file: str | None, *, rebuild_metadata: bool = False
+    properties: str | None,
+    overrides: Sequence[str],
+    logging_file: str | None,
+    *,
+    rebuild_metadata: bool = False,
+    add_scram: Sequence[str] = (),
 ) -> NoReturn:
     """Run a broker until it is told to stop. SystemExit with the exit code."""
     try:
@@ -37,7 +45,8 @@ def run_broker(
         disabled = [name.strip() for name in raw.get("kafkapy.plugins.disabled", "").split(",") if name.strip()]
         plugins = PluginManager.load(disabled)
         config = BrokerConfig.from_properties(raw, plugins.broker_config_def())
-        server = KafkaServer(config, plugins, rebuild_metadata=rebuild_metadata)
+        added_users = _added_users(add_scram) if add_scram else ()
+        server = KafkaServer(config, plugins, rebuild_metadata=rebuild_metadata, added_users=added_users)
         code = server.run(_started)
     except KafkaError as error:
         _fail(str(error))
@@ -45,6 +54,12 @@ def run_broker(
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")
     sys.exit(code)
+
+
+def _added_users(texts: Sequence[str]) -> Sequence[AddedUser]:
+    from kafkapy.security.add_scram import parse_add_scram
+
+    return [parse_add_scram(text) for text in texts]
 
 
 def _quick_start() -> Properties:

@@ -25,6 +25,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "groups": ("kafkapy.tools.groups:groups", "List, describe, reset and delete groups."),
     "transactions": ("kafkapy.tools.transactions:transactions", "List, describe, find and abort transactions."),
     "cluster": ("kafkapy.tools.cluster:cluster", "Show the cluster, its brokers and features."),
+    "users": ("kafkapy.tools.users:users", "List, add, change and delete SCRAM users."),
+    "tokens": ("kafkapy.tools.tokens:tokens", "Create, list, renew and expire delegation tokens."),
     "produce": ("kafkapy.tools.produce:produce", "Send records from stdin or files."),
     "consume": ("kafkapy.tools.consume:consume", "Print records."),
     "log-dirs": ("kafkapy.tools.log_dirs:log_dirs", "Show log directories, and move partitions between them."),

@@ -32,9 +32,21 @@ from kafkapy.version import __version__
     help="Make topics of the logs that the metadata store does not know, when it was lost or is older than they are. "
     "Settings of topics are not in the logs: retention is off until you set it.",
 )
+@click.option(
+    "--add-scram",
+    metavar="TEXT",
+    multiple=True,
+    help="Add a SCRAM user that is missing, such as 'SCRAM-SHA-512=[name=admin,password-file=/run/secrets/admin]'. The "
+    "password may also come from password-env=NAME or password=TEXT.",
+)
 @click.version_option(__version__, prog_name="kafkapy-server")
 def command(
-    properties: str | None, overrides: tuple[str, ...], logging_file: str | None, *, rebuild_metadata: bool
+    properties: str | None,
+    overrides: tuple[str, ...],
+    logging_file: str | None,
+    *,
+    rebuild_metadata: bool,
+    add_scram: tuple[str, ...],
 ) -> None:
     """Run a kafkapy broker.
 
@@ -45,4 +57,4 @@ def command(
     Example: kafkapy-server config/server.properties --override listeners=PLAINTEXT://127.0.0.1:0 --override
     log.dirs=/tmp/data
     """
-    run_broker(properties, overrides, logging_file, rebuild_metadata=rebuild_metadata)
+    run_broker(properties, overrides, logging_file, rebuild_metadata=rebuild_metadata, add_scram=add_scram)

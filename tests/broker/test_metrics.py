@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import localhost, shared_ca
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkapy.broker.metrics import METRICS, BrokerCollector, reference
@@ -143,3 +146,40 @@ def test_groups_are_counted_by_protocol_and_state(scraped: Any) -> None:
     assert after[prefix + "consumergroupcount", (("state", "stable"),)] == 1
     assert after[prefix + "consumergrouprebalance_total", ()] == 1
     assert after[prefix + "partitioncount", (("state", "active"),)] == 50
+
+
+def test_authentications_and_ciphers_are_counted_by_listener(tmp_path: Path, make_config: Any) -> None:
+    keystore = tmp_path / "broker.pem"
+    keystore.write_bytes(localhost().key_pem + localhost().chain_pem)
+    config = make_config(
+        tmp_path / "logs",
+        listeners="PLAINTEXT://127.0.0.1:0,SAFE://127.0.0.1:0",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,SAFE:SSL",
+        metrics_listeners="127.0.0.1:0",
+        ssl_keystore_type="PEM",
+        ssl_keystore_location=str(keystore),
+    )
+    context = ssl.create_default_context(cadata=shared_ca().der)
+    with KafkaServer(config) as server:
+        assert server.metrics_listener is not None
+        host, port = server.metrics_listener.bound[0]
+        safe = server.socket_server.bound_port("SAFE")
+        with socket.create_connection(("127.0.0.1", safe), 30) as raw:
+            raw.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            while raw.recv(1000):
+                pass
+        with (
+            socket.create_connection(("127.0.0.1", safe), 30) as raw,
+            context.wrap_socket(raw, server_hostname="localhost") as connection,
+        ):
+            connection.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\x01\xff\xff")  # ApiVersions
+            assert connection.recv(4)
+            found = scrape(f"http://{host}:{port}/metrics")
+            cipher, protocol, _ = connection.cipher() or ("", "", 0)
+    prefix, listener = "kafka_server_socketservermetrics_", ("listener", "SAFE")
+    assert found[f"{prefix}successfulauthentication_total", (listener,)] == 1
+    assert found[f"{prefix}failedauthentication_total", (listener,)] == 1
+    assert found[f"{prefix}authenticationtimeout_total", (listener,)] == 0
+    labels = (("cipher", cipher), listener, ("protocol", protocol))
+    assert found[f"{prefix}connections", labels] == 1
+    assert (f"{prefix}failedauthentication_total", (("listener", "PLAINTEXT"),)) not in found

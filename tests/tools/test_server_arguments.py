@@ -25,7 +25,7 @@ def test_plain_lines_mean_what_click_says(line: str, monkeypatch: pytest.MonkeyP
     said: list[Any] = []
     monkeypatch.setattr(server_command, "run_broker", lambda *arguments, **flags: said.append((arguments, flags)))
     server_command.command(line.split(), standalone_mode=False)
-    assert said == [(plain_arguments(line.split()), {"rebuild_metadata": False})]
+    assert said == [(plain_arguments(line.split()), {"rebuild_metadata": False, "add_scram": ()})]
 
 
 def test_a_rebuild_is_for_click(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +34,16 @@ def test_a_rebuild_is_for_click(monkeypatch: pytest.MonkeyPatch) -> None:
     line = ["--rebuild-metadata", "server.properties"]
     assert plain_arguments(line) is None
     server_command.command(line, standalone_mode=False)
-    assert said == [(("server.properties", (), None), {"rebuild_metadata": True})]
+    assert said == [(("server.properties", (), None), {"rebuild_metadata": True, "add_scram": ()})]
+
+
+def test_users_are_for_click(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(server_command, "run_broker", lambda *arguments, **flags: said.append(flags["add_scram"]))
+    line = ["--add-scram", "SCRAM-SHA-256=[name=a,password=b]", "--add-scram=SCRAM-SHA-512=[name=a,password=b]"]
+    assert plain_arguments(line) is None
+    server_command.command(line, standalone_mode=False)
+    assert said == [("SCRAM-SHA-256=[name=a,password=b]", "SCRAM-SHA-512=[name=a,password=b]")]
 
 
 @pytest.mark.parametrize(

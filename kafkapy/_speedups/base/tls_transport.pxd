@@ -25,3 +25,4 @@ cdef bint tls_peer_certificate(Transport* t, string* der) noexcept nogil
 cdef const char* tls_cipher_suite(Transport* t) noexcept nogil      # "TLS_AES_256_GCM_SHA384", as in Java; ""
 cdef const char* tls_protocol(Transport* t) noexcept nogil          # "TLSv1.3"; ""
 cdef bint tls_resumed(Transport* t) noexcept nogil
+cdef bint tls_in_kernel(Transport* t) noexcept nogil                # whether the kernel encrypts

@@ -575,3 +575,7 @@ cdef const char* tls_protocol(Transport* t) noexcept nogil:
 
 cdef bint tls_resumed(Transport* t) noexcept nogil:
     return is_tls(t) and SSL_session_reused((<TlsSession*>t.session).ssl)
+
+
+cdef bint tls_in_kernel(Transport* t) noexcept nogil:
+    return is_tls(t) and (<TlsSession*>t.session).in_kernel

@@ -8,6 +8,7 @@ from kafkapy._speedups.base.send cimport Send, send_free, send_lend, send_new, s
 from kafkapy._speedups.base.tls cimport TlsContext
 from kafkapy._speedups.base.tls_transport cimport (
     tls_cipher_suite,
+    tls_in_kernel,
     tls_peer_certificate,
     tls_protocol,
     tls_resumed,
@@ -141,6 +142,11 @@ cdef class TlsConnection:
     @property
     def resumed(self):
         return bool(tls_resumed(&self.transport))
+
+    @property
+    def in_kernel(self):
+        """Whether the kernel encrypts."""
+        return bool(tls_in_kernel(&self.transport))
 
     @property
     def peer_certificate(self):

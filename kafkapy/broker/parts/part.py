@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kafkapy.metadata.store import MetadataStore
     from kafkapy.network.socket_server import SocketServer
     from kafkapy.replica.replica_manager import ReplicaManager
+    from kafkapy.security.add_scram import AddedUser
     from kafkapy.security.authorizer.base import Authorizer
 
 __all__ = ["Broker", "Part"]
@@ -84,10 +85,13 @@ class Broker:
         stop_failed: Callable[[], None],
         *,
         rebuild_metadata: bool = False,
+        added_users: Sequence[AddedUser] = (),
     ) -> None:
         self.config = config
         self.rebuild_metadata = rebuild_metadata
         """Whether the start writes the topics that the log directories hold into the metadata store."""
+        self.added_users = added_users
+        """SCRAM users that the start adds when they are missing."""
         self.state = BrokerState.NOT_RUNNING
         self.loop_lag = LoopLag()
         self.conversions = ConversionCounts()

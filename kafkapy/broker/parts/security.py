@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkapy.broker.authentication import Authentication, Services
 from kafkapy.broker.delegation_tokens import DelegationTokenManager
 from kafkapy.broker.parts.part import Broker, Part
-from kafkapy.broker.scram_credentials import ScramCredentials, follow, unknown_users_secret
+from kafkapy.broker.scram_credentials import ScramCredentials, add_missing, follow, unknown_users_secret
 from kafkapy.security.scram import CredentialCache
 
 __all__ = ["Logins", "Tokens"]
@@ -43,6 +43,7 @@ class Logins(Part):
     async def start(self, broker: Broker) -> None:
         """Make them, with the credentials that they check. ConfigError."""
         broker.scram_credentials = ScramCredentials(broker.store, broker.repository)
+        await add_missing(broker.store, broker.repository, broker.added_users)
         services = None
         if broker.has_sasl:
             cache = CredentialCache(await unknown_users_secret(broker.store))

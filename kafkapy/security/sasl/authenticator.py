@@ -194,7 +194,7 @@ class SaslServerAuthenticator:
                 return SaslAnswer(Outcome.CONTINUE, auth_bytes=challenge)
             principal = self._checked_principal(server)
         except SaslAuthenticationError as error:
-            return self._failed(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error), str(error), version is not None)
+            return self._failed(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error), error.reason, version is not None)
         except Exception as error:
             # The text may tell about users: it is for the log only.
             step = "authentication" if self._mechanism is None else "re-authentication"

@@ -41,8 +41,12 @@ class SaslError(Exception):
 class SaslAuthenticationError(SaslError):
     """The authentication fails, and its text goes to the client.
 
-    The text must not reveal whether a user exists.
+    The text must not reveal whether a user exists. `reason` is the text for the log; by default the same.
     """
+
+    def __init__(self, text: str, reason: str | None = None) -> None:
+        super().__init__(text)
+        self.reason = text if reason is None else reason
 
 
 class SaslServer(Protocol):

@@ -31,7 +31,25 @@ def _scram_sha_512() -> SaslMechanism:
     return Scram(ScramMechanism.SCRAM_SHA_512)
 
 
+def _oauthbearer() -> SaslMechanism:
+    from kafkapy.security.sasl.oauthbearer import OAuthBearerMechanism
+
+    return OAuthBearerMechanism()
+
+
+def _gssapi() -> SaslMechanism:
+    from kafkapy.security.sasl.gssapi import GssapiMechanism
+
+    return GssapiMechanism()
+
+
 @hookimpl
 def register_sasl_mechanisms() -> Mapping[str, Callable[[], SaslMechanism]]:
     """The factories of the built-in mechanisms, by their names."""
-    return {"PLAIN": _plain, "SCRAM-SHA-256": _scram_sha_256, "SCRAM-SHA-512": _scram_sha_512}
+    return {
+        "PLAIN": _plain,
+        "SCRAM-SHA-256": _scram_sha_256,
+        "SCRAM-SHA-512": _scram_sha_512,
+        "OAUTHBEARER": _oauthbearer,
+        "GSSAPI": _gssapi,
+    }

@@ -8,8 +8,10 @@ org.apache.kafka.common.security.oauthbearer.internals.OAuthBearerSaslServer.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -68,7 +70,7 @@ class OAuthBearerServer:
         if self._error is not None:
             # The client may only acknowledge; another token needs another connection.
             error = self._error
-            raise SaslAuthenticationError(error_json(error.status, error.scope)) from error
+            raise SaslAuthenticationError(error_json(error.status, error.scope), f"the token is refused: {error}")
         try:
             message = ClientFirstMessage.parse(response)
         except MessageError as error:
@@ -76,7 +78,6 @@ class OAuthBearerServer:
         try:
             token = await self._validator.validate(message.token)
         except TokenError as error:
-            logger.debug("The token is refused: %s", error)
             self._error = error
             return error_json(error.status, error.scope).encode()
         if message.authorization_id and message.authorization_id != token.principal_name:
@@ -136,9 +137,10 @@ class OAuthBearerMechanism:
 
 
 class _PluginValidator:
-    """A callback handler with a method `validate(token)`, which gives a BearerToken or raises TokenError.
+    """A callback handler with a method `validate(token)`.
 
-    A coroutine function runs on the control loop; another function must not block.
+    The method gives a BearerToken or raises TokenError. A coroutine function runs on the control loop, another function
+    on a worker thread.
     """
 
     def __init__(self, name: str, handler: CallbackHandler) -> None:
@@ -152,9 +154,10 @@ class _PluginValidator:
         self._validate = validate
 
     async def validate(self, token: str) -> BearerToken:
-        found = self._validate(token)
-        if inspect.isawaitable(found):
-            found = await found
+        if inspect.iscoroutinefunction(self._validate):
+            found = await self._validate(token)
+        else:
+            found = await asyncio.to_thread(self._validate, token)
         if not isinstance(found, BearerToken) or not found.principal_name:
             raise SaslError(f"the callback handler {self._name!r} gives no BearerToken with a principal")
         return found
@@ -168,7 +171,7 @@ def _unsecured(settings: MechanismSettings) -> UnsecuredValidator:
         return (settings.option(OPTION_PREFIX + name) or "").strip()
 
     skew = option("AllowableClockSkewMs") or "0"
-    if not skew.isdecimal() or len(skew) > 10:
+    if not re.fullmatch("[0-9]{1,10}", skew):
         raise ConfigError(
             settings.name_of("sasl.jaas.config"),
             None,
