@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kafkapy.broker import loggers
 from kafkapy.broker.context import RequestContext
-from kafkapy.config.broker import BROKER_CONFIG_DEF
+from kafkapy.config.broker import BROKER_CONFIG_DEF, LISTENER_KEY
 from kafkapy.config.config_def import ConfigDef, format_value
 from kafkapy.config.group import GROUP_CONFIG_DEF, validate_group
 from kafkapy.config.topic import TOPIC_CONFIG_DEF, broker_defaults, validate_overrides
@@ -60,6 +60,23 @@ def authorize(context: RequestContext, kind: int, name: str) -> None:
         raise error_for(ErrorCode.INVALID_REQUEST, no_configuration(kind))
 
 
+def has_secrets(request: AlteringRequest) -> bool:
+    """Whether a request sets a secret, or an unknown key of a broker."""
+    return any(
+        resource.resource_type == ConfigResourceType.BROKER and _is_secret(config.name)
+        for resource in request.resources
+        for config in resource.configs
+    )
+
+
+def _is_secret(name: str) -> bool:
+    key = BROKER_CONFIG_DEF.get(name)
+    if key is None and (listener := LISTENER_KEY.fullmatch(name)) is not None:
+        base: str = listener["base"]
+        key = BROKER_CONFIG_DEF.get(base) or BROKER_CONFIG_DEF.get(base.partition(".")[2])
+    return key is None or key.sensitive
+
+
 def no_configuration(kind: int) -> str:
     """The sentence about a type of resources that have no configuration here."""
     if kind == ConfigResourceType.CLIENT_METRICS:
@@ -72,6 +89,12 @@ class AlteredResource(Protocol):
 
     resource_type: int
     resource_name: str
+
+
+class AlteringRequest(Protocol):
+    """One of the two requests."""
+
+    resources: Sequence[Any]
 
 
 A = TypeVar("A", bound=AlteredResource)

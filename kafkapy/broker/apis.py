@@ -39,7 +39,8 @@ class Handler(Protocol):
     """The declarations of a module in `handlers/`.
 
     `error_response`, `TRAILING_BYTES` (bytes behind the request's last field are overlooked, not a reason to close
-    the connection) and `SECRETS` (the request log shows neither request nor response) are optional.
+    the connection) and `SECRETS` (the request log shows neither request nor response; True, or a
+    function of the request) are optional.
     """
 
     REQUEST: type[Request]
@@ -362,7 +363,8 @@ class _Serving:
             "total_ms": _milliseconds(now - context.request.received_ns),
         }
         if request_logger.isEnabledFor(TRACE):
-            if getattr(self._handler, "SECRETS", False):
+            secrets = getattr(self._handler, "SECRETS", False)
+            if secrets is True or (callable(secrets) and secrets(self._message)):
                 extra |= {"request": HIDDEN, "response": HIDDEN}
             else:
                 extra |= {"request": self._message, "response": response}

@@ -42,7 +42,6 @@ def _accepted(
 
 
 ACCEPTED_KEYS: Final = (
-    _accepted("config.providers", LIST, [], None, LOW, CLUSTER),
     _accepted("controller.performance.always.log.threshold.ms", LONG, 2000, at_least(0), MEDIUM, internal=True),
     _accepted("controller.performance.sample.period.ms", LONG, 60000, at_least(100), MEDIUM, internal=True),
     _accepted("controller.quorum.auto.join.enable", BOOLEAN, False, None, LOW),
@@ -104,8 +103,6 @@ ACCEPTED_KEYS: Final = (
     _accepted("remote.list.offsets.request.timeout.ms", LONG, 30000, at_least(1), MEDIUM, CLUSTER),
     _accepted("remote.log.index.file.cache.ttl.ms", LONG, 900000, at_least(-1), LOW, internal=True),
     _accepted("remote.log.manager.follower.thread.pool.size", INT, 2, at_least(1), MEDIUM, CLUSTER),
-    _accepted("sasl.oauthbearer.allow.unverified.audience", BOOLEAN, False, None, MEDIUM),
-    _accepted("sasl.oauthbearer.allow.unverified.issuer", BOOLEAN, False, None, MEDIUM),
     _accepted("sasl.oauthbearer.assertion.algorithm", STRING, "RS256", one_of_ignoring_case("ES256", "RS256"), MEDIUM),
     _accepted("sasl.oauthbearer.assertion.claim.aud", STRING, None, None, MEDIUM),
     _accepted("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, between(0, 86400), LOW),

@@ -26,6 +26,7 @@ from kafkapy.config.coordinator_keys import GROUP_KEYS, KRAFT_KEYS, REMOTE_KEYS,
 from kafkapy.config.entries import ConfigEntry, ConfigSynonym
 from kafkapy.config.listeners import parse_listeners, parse_map, parse_protocol_map, split_list
 from kafkapy.config.properties import Properties, load_properties
+from kafkapy.config.providers import resolve_properties
 from kafkapy.config.security_keys import SASL_KEYS, SSL_KEYS, TOKEN_KEYS, ZOOKEEPER_KEYS
 from kafkapy.errors import ConfigError
 from kafkapy.types import ConfigSource, Endpoint, SecurityProtocol
@@ -106,13 +107,13 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, properties: Properties, definition: ConfigDef = BROKER_CONFIG_DEF) -> BrokerConfig:
-        """Read a parsed properties file; errors name its lines."""
-        return cls(properties, definition=definition)
+        """Read a parsed properties file, and replace its variables; errors name its lines."""
+        return cls(resolve_properties(properties), definition=definition)
 
     @classmethod
     def load(cls, path: str, overrides: Iterable[str] = (), definition: ConfigDef = BROKER_CONFIG_DEF) -> BrokerConfig:
         """Read a properties file, and apply ``key=value`` overrides."""
-        return cls(load_properties(path).override(overrides), definition=definition)
+        return cls.from_properties(load_properties(path).override(overrides), definition)
 
     def with_dynamic(
         self, dynamic: Mapping[str, str] | None = None, dynamic_default: Mapping[str, str] | None = None

@@ -49,6 +49,9 @@ SERVER_KEYS = (
     K("broker.id.generation.enable", BOOLEAN, True, None, MEDIUM,
       "Whether the broker generates an id when broker.id is -1. When false, broker.id must be 0 or more."),
     K("reserved.broker.max.id", INT, 1000, at_least(0), MEDIUM, "Largest value that the file may set for broker.id."),
+    K("config.providers", LIST, [], None, LOW,
+      "Names of providers for variables in the properties file, such as ${file:path:key}. "
+      "config.providers.<name>.class is the class of each.", CLUSTER),
     K("broker.rack", STRING, None, None, MEDIUM, "Rack of this broker, for rack-aware replica placement and reads."),
     K("message.max.bytes", INT, 1024 * 1024 + 12, at_least(0), HIGH,
       "Largest record batch in bytes, after compression. A topic's max.message.bytes overrides it.",

@@ -31,6 +31,7 @@ from kafkapy.config.config_def import (
     one_of,
     one_of_ignoring_case,
 )
+from kafkapy.config.providers import PROVIDERS, is_provider_key, resolve
 from kafkapy.errors import ConfigError
 from kafkapy.types import ConfigType
 
@@ -206,7 +207,7 @@ class ClientConfig(Mapping[str, Any]):
         self.definition = definition
         self._values = definition.defaults()
         given: dict[str, str] = {}
-        for name, raw in [*(configs or {}).items(), *keywords.items()]:
+        for name, raw in _resolved([*(configs or {}).items(), *keywords.items()]):
             if name in PROXIES and raw is not None:
                 raise ConfigError(name, raw, "proxies are not supported")
             key = None if name in PROXIES else self._key_of(name, raw)
@@ -303,6 +304,16 @@ def shown(name: str, value: str) -> str:
         key = None
     secret = key.sensitive if key is not None else any(word in name.lower() for word in SECRETS)
     return HIDDEN if secret else value
+
+
+def _resolved(given: list[tuple[str, object]]) -> list[tuple[str, object]]:
+    """The given values with their variables replaced, and without config.providers."""
+    texts = {name: raw for name, raw in given if isinstance(raw, str)}
+    texts |= {name: ",".join(map(str, raw)) for name, raw in given if name == PROVIDERS and isinstance(raw, list)}
+    if PROVIDERS not in texts and not any("${" in text for text in texts.values()):
+        return given
+    resolved = resolve(texts)
+    return [(name, resolved.get(name, raw)) for name, raw in given if name != PROVIDERS and not is_provider_key(name)]
 
 
 def _release(text: str) -> tuple[int, ...] | None:

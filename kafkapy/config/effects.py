@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Final
 from kafkapy.config.accepted_keys import ACCEPTED_KEYS
 from kafkapy.config.broker import BROKER_CONFIG_DEF
 from kafkapy.config.group import BROKER_KEYS, GROUP_CONFIG_DEF
+from kafkapy.config.security_keys import SSL_KEYS
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
 
 NOTHING_READS: Final = (
-    "sasl.client.*", "sasl.kerberos.*", "sasl.login.*", "sasl.mechanism.controller.*", "sasl.oauthbearer.*",
-    "password.encoder.*", "remote.*", "group.share.*", "controller.quorum.*",
-    "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "authorizer.zookeeper.*", "metadata.log.max.*",
+    "sasl.client.*", "sasl.kerberos.min.*", "sasl.kerberos.ticket.*", "sasl.login.refresh.*",
+    "sasl.mechanism.controller.*", "password.encoder.*", "remote.*", "group.share.*", "controller.quorum.*",
+    "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
     "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.*", "follower.*", "log.local.retention.*",
 )  # fmt: skip
@@ -40,6 +41,9 @@ _SINGLE_KEYS: Final = frozenset((
     "replica.fetch.min.bytes", "replica.fetch.response.max.bytes", "replica.fetch.wait.max.ms",
     "replica.lag.time.max.ms", "replica.selector.class", "replica.socket.receive.buffer.bytes",
     "replica.socket.timeout.ms", "security.providers", "server.max.startup.time.ms",
+    "authorizer.zookeeper.max.in.flight.requests", "sasl.kerberos.kinit.cmd", "sasl.login.callback.handler.class",
+    "sasl.login.class", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
+    "sasl.oauthbearer.header.urlencode", "sasl.oauthbearer.token.endpoint.url",
     "ssl.engine.factory.class", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",
     "ssl.trustmanager.algorithm", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
     "transaction.state.log.load.buffer.size", "unclean.leader.election.interval.ms",
@@ -61,9 +65,11 @@ WITHOUT_EFFECT: Final = (
 
 AUTHORIZER_KEYS: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
 ZOOKEEPER_KEYS: Final = frozenset(("zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms"))
+TLS_KEYS: Final = frozenset(key.name for key in SSL_KEYS) - WITHOUT_EFFECT
 CONDITIONAL: Final[Mapping[str, Callable[[BrokerConfig], bool]]] = {
     **dict.fromkeys(AUTHORIZER_KEYS, lambda config: bool(config.get_str("authorizer.class.name"))),
     **dict.fromkeys(ZOOKEEPER_KEYS, lambda config: config.metadata_store == "zookeeper"),
+    **dict.fromkeys(TLS_KEYS, lambda config: any(each.security_protocol.tls for each in config.listeners)),
 }
 """Broker keys that depend on another key, with a function that tells whether they have an effect. An authorizer may
 read its keys."""
@@ -94,8 +100,12 @@ def has_effect(config: BrokerConfig, name: str) -> bool:
     if key is None:
         return config.definition.has_prefix(name)
     if name != key.name:
-        in_force = key.name.startswith("ssl.") and key.name not in WITHOUT_EFFECT
-        return in_force or key.name in LISTENER_LIMITS | SASL_LISTENER_KEYS or key.name not in BROKER_CONFIG_DEF
+        if key.name in TLS_KEYS:
+            return any(
+                each.security_protocol.tls and name.startswith(f"listener.name.{each.listener_name.lower()}.")
+                for each in config.listeners
+            )
+        return key.name in LISTENER_LIMITS | SASL_LISTENER_KEYS or key.name not in BROKER_CONFIG_DEF
     conditional = CONDITIONAL.get(name)
     return name not in WITHOUT_EFFECT and (conditional is None or conditional(config))
 

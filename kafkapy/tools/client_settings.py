@@ -40,7 +40,8 @@ SUFFIX: Final = ".properties"
 def merged(*layers: Mapping[str, str]) -> dict[str, str]:
     """The keys of all layers; later ones win.
 
-    Names of the same key are equal. A layer that sets one of two contradicting keys also removes the other one of earlier layers.
+    Names of the same key are equal. A layer that sets one of two contradicting keys also removes the other one of
+    earlier layers.
     """
     from kafkapy.config.client_security import CONTRADICTIONS
 

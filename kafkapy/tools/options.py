@@ -203,6 +203,8 @@ def given_settings(
     Without a file or a profile it begins with the profile in use. `bootstrap` comes from the line or the variable, and
     wins over bootstrap.servers of the others. click.UsageError, ConfigError, KafkaError for an unknown profile.
     """
+    from kafkapy.config.properties import Properties, load_properties
+    from kafkapy.config.providers import resolve_properties
     from kafkapy.tools.client_settings import current_profile, environment_settings, merged, read_profile
 
     if profile is None and command_config is None:
@@ -212,11 +214,12 @@ def given_settings(
         layers.append(read_profile(profile))
     layers.append(environment_settings(os.environ))
     if command_config is not None:
-        from kafkapy.config.properties import load_properties
-
         layers.append(load_properties(command_config))
     layers.append(key_values(properties))
-    return merged(*layers, {"bootstrap.servers": bootstrap} if bootstrap else {})
+    given = Properties(command_config or "")
+    for key, value in merged(*layers, {"bootstrap.servers": bootstrap} if bootstrap else {}).items():
+        given.set(key, value)
+    return dict(resolve_properties(given))
 
 
 def parse_partitions(text: str) -> tuple[str, list[int] | None]:

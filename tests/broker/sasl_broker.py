@@ -17,7 +17,7 @@ from kafkapy.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkapy.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kafkapy.security.scram import ScramMechanism
 
-PLAIN_USERS = {"admin": "admin-secret", "alice": "wonder", "bob": "builder"}
+PLAIN_USERS = {"admin": "admin-secret", "alice": "wonder", "bob": "bobs-secret"}
 LISTENER = "SASL_PLAINTEXT"
 
 

@@ -14,13 +14,14 @@ Known gaps: none.
 
 from __future__ import annotations
 
-from kafkapy.broker.alter_configs import alter_each, failed_each, replace
+from kafkapy.broker.alter_configs import alter_each, failed_each, has_secrets, replace
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 REQUEST = AlterConfigsRequest
 RESPONSE = AlterConfigsResponse
+SECRETS = has_secrets
 
 Result = AlterConfigsResponse.ResourceResponse
 

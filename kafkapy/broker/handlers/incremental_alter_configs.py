@@ -13,7 +13,7 @@ Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST, because there are n
 
 from __future__ import annotations
 
-from kafkapy.broker.alter_configs import Alteration, OpType, alter_each, failed_each, increment
+from kafkapy.broker.alter_configs import Alteration, OpType, alter_each, failed_each, has_secrets, increment
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.incremental_alter_configs import (
@@ -23,6 +23,7 @@ from kafkapy.protocol.messages.incremental_alter_configs import (
 
 REQUEST = IncrementalAlterConfigsRequest
 RESPONSE = IncrementalAlterConfigsResponse
+SECRETS = has_secrets
 
 Result = IncrementalAlterConfigsResponse.ResourceResponse
 

@@ -27,7 +27,13 @@ NEW_TOPIC_KEYS = {
     "remote.copy.lag.bytes",
     "remote.copy.lag.ms",
 }
-NEW_IN_4_4 = "|".join(re.escape(name) for name in sorted({key.name for key in ACCEPTED_KEYS} | NEW_TOPIC_KEYS))
+NEW_BROKER_KEYS = {
+    "config.providers",
+    "sasl.oauthbearer.allow.unverified.audience",
+    "sasl.oauthbearer.allow.unverified.issuer",
+}
+NEW_KEYS = {key.name for key in ACCEPTED_KEYS} | NEW_TOPIC_KEYS | NEW_BROKER_KEYS
+NEW_IN_4_4 = "|".join(re.escape(name) for name in sorted(NEW_KEYS))
 REMOVED_IN_4 = r"message\.downconversion\.enable|message\.format\.version|message\.timestamp\.difference\.max\.ms"
 
 INTENDED = [
