@@ -63,7 +63,7 @@ def register_sasl_callback_handlers() -> Mapping[str, Callable[[], CallbackHandl
     Each value is called without arguments, once for each listener and mechanism that names it, and gives a
     `kafkapy.security.sasl.base.CallbackHandler`; the mechanism calls its `configure(settings)` once. For PLAIN it has a
     method ``authenticate(username, password) -> bool``: a coroutine function runs on the control loop, another function
-    on a worker thread, so it may wait for a directory server. For OAUTHBEARER it has a method ``validate(token)`` that
+    on a worker thread, so it may wait for a directory server. For OAUTHBEARER it has a method ``validate(token)``, that
     runs likewise. It returns a `kafkapy.security.oauthbearer.tokens.BearerToken`, or raises that module's `TokenError`.
     """
 

@@ -20,7 +20,7 @@ CACHE = ROOT / ".cache" / "perf"
 
 BROKER_CORE = 0
 LOAD_CORE = 1
-LIBRARIES = {"limit": ["-llz4", "-lzstd"]}
+LIBRARIES = {"limit": ["-llz4", "-lzstd", "-lssl", "-lcrypto"], "load": ["-lssl", "-lcrypto"]}
 CPU_LATENCY = Path("/dev/cpu_dma_latency")
 GB = 1e9
 
@@ -34,7 +34,7 @@ def native(name: str) -> Path:
 
     Raises RuntimeError without gcc.
     """
-    sources = [NATIVE / f"{name}.c", NATIVE / "wire.h"]
+    sources = [NATIVE / f"{name}.c", NATIVE / "wire.h", NATIVE / "secure.h"]
     stamp = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     program = CACHE / f"{name}-{stamp}"
     if not program.exists():

@@ -56,6 +56,14 @@ COLUMNS: dict[str, list[Metric]] = {
         Metric("descriptors", "descriptors", digits=0),
     ],
     "W6": [START, IDLE_RSS, LOAD_RSS, Metric("idle_cpu_share", "idle CPU, % of a core", 100, 1)],
+    "W9": [
+        CPU_GB,
+        THROUGHPUT,
+        CPU_REQUEST,
+        Metric("handshakes_per_s", "handshakes/s", digits=0, less=False),
+        P99,
+        LOAD,
+    ],
     "W7": [
         COMMITS,
         Metric("cpu_us_per_commit", "broker CPU, µs/commit", digits=1),
@@ -106,6 +114,8 @@ FLOORS = [
     Floor("W3", THROUGHPUT, APACHE, 1.5),
     Floor("W4", P99, APACHE, 0.5, "50 %"),
     Floor("W5", START_CLEAN, APACHE, 0.2, "10,000 partitions", "unpinned"),
+    Floor("W9", CPU_GB, APACHE, 0.5),
+    Floor("W9", CPU_GB, LIMIT, 1.25),
     Floor("W6", START, APACHE, 0.1, mode="unpinned"),
     Floor("W6", IDLE_RSS, APACHE, 0.15, mode="unpinned"),
     Floor("W6", LOAD_RSS, APACHE, 0.2, mode="unpinned"),

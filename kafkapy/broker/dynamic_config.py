@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from kafkapy.broker.stored_passwords import StoredPasswords
 from kafkapy.broker.thread_counts import check_thread_counts
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.group import parse_group
@@ -47,9 +48,11 @@ class DynamicConfig:
         self.group_keys_read: Callable[[str, Mapping[str, str]], None] | None = None
         """Called with all own keys of a group, whenever they are read."""
         self._node_id = node_id
+        self._passwords = StoredPasswords(config)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Take over what the store says and follow changes. The repository has been started."""
+        await self._renew_passwords()
         self._take_over()
         self.repository.listen(CONFIG_BROKERS, self._on_broker_change)
 
@@ -99,7 +102,7 @@ class DynamicConfig:
 
     async def broker_keys(self, broker_id: int | None) -> dict[str, str]:
         """The dynamic keys of a broker, or of the cluster (None)."""
-        return await self.repository.fetch(CONFIG_BROKERS, _entity(broker_id))
+        return self._passwords.decoded(await self.repository.fetch(CONFIG_BROKERS, _entity(broker_id)))
 
     def check_broker(self, broker_id: int | None, keys: Mapping[str, str]) -> None:
         """ConfigError when this broker could not run with these dynamic keys.
@@ -107,6 +110,7 @@ class DynamicConfig:
         They are the broker's keys, or the cluster's (None).
         """
         if broker_id is None:
+            self._passwords.check_cluster(keys)
             changed = self.config.with_dynamic(dynamic_default=keys)
         else:
             changed = self.config.with_dynamic(dynamic=keys)
@@ -117,7 +121,17 @@ class DynamicConfig:
 
     async def change_broker(self, broker_id: int | None, edit: ConfigEdit) -> None:
         """Replace the dynamic keys of a broker, or of the cluster (None). See ConfigRepository.change."""
-        await self.repository.change(CONFIG_BROKERS, _entity(broker_id), edit)
+
+        def edit_stored(stored: dict[str, str]) -> Mapping[str, str]:
+            return self._passwords.encoded(edit(self._passwords.decoded(stored)), stored)
+
+        await self.repository.change(CONFIG_BROKERS, _entity(broker_id), edit_stored)
+
+    async def _renew_passwords(self) -> None:
+        """Encrypt passwords under the current secret that were encrypted under password.encoder.old.secret."""
+        stored = self.repository.broker(self._node_id)
+        if self._passwords.renewed(stored) != stored:
+            await self.repository.change(CONFIG_BROKERS, str(self._node_id), self._passwords.renewed)
 
     async def _on_broker_change(self, name: str, keys: Mapping[str, str]) -> None:
         del keys
@@ -128,7 +142,7 @@ class DynamicConfig:
 
     def _take_over(self) -> None:
         default = dict(self.repository.broker_defaults())
-        own = dict(self.repository.broker(self._node_id))
+        own = self._passwords.decoded(self.repository.broker(self._node_id))
         if (dict(self.config.dynamic_default), dict(self.config.dynamic)) == (default, own):
             return
         try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOTHING_READS: Final = (
     "sasl.client.*", "sasl.kerberos.min.*", "sasl.kerberos.ticket.*", "sasl.login.refresh.*", "sasl.mechanism.*",
-    "password.encoder.*", "remote.*", "group.share.*", "controller.quorum.*",
+    "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
     "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.*", "follower.*", "log.local.retention.*",

@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "cluster": ("kafkapy.tools.cluster:cluster", "Show the cluster, its brokers and features."),
     "users": ("kafkapy.tools.users:users", "List, add, change and delete SCRAM users."),
     "tokens": ("kafkapy.tools.tokens:tokens", "Create, list, renew and expire delegation tokens."),
+    "certs": ("kafkapy.tools.certs:certs", "Create, renew and show certificates for development."),
     "produce": ("kafkapy.tools.produce:produce", "Send records from stdin or files."),
     "consume": ("kafkapy.tools.consume:consume", "Print records."),
     "log-dirs": ("kafkapy.tools.log_dirs:log_dirs", "Show log directories, and move partitions between them."),

@@ -1,6 +1,6 @@
 /* The machine's own limit: the least that any broker must do with the same requests, on one thread, with nothing else around it.
  *
- *   limit DIRECTORY BATCH_BYTES      prints its port and how many batches can be fetched; serves until killed
+ *   limit DIRECTORY BATCH_BYTES [PEM]      prints its port and how many batches can be fetched; serves until killed
  *
  * Produce (api key 0): receive the frame, CRC-32C over it (three interleaved streams of the CPU's instruction), write it to the page cache
  * with pwrite at the end of a growing file (fresh pages), answer a Produce version 7 reply with error 0. Batches of lz4 and zstd are decompressed
@@ -9,13 +9,17 @@
  * Fetch (api key 1): a Fetch version 11 reply header, then whole batches of a file, up to max_bytes, with sendfile. Two files are filled at start
  * with 256 MiB of empty batches of BATCH_BYTES that the load generator can walk, base offsets counting up by one. The second one is eight
  * partitions, an eighth of it each, and is read when the topic's name ends in 8: or eight consumers would find each other's pages in the CPU's caches.
+ * With a file of a key and its certificate all of it goes over TLS 1.3: SSL_read in place of recv, and SSL_write from the mapped file in place of
+ * sendfile.
  * No parsing beyond what the reply needs, no index, no locks. One epoll_wait, one recv, one pwrite and one send for a small request.
  */
 #define _GNU_SOURCE
-#include "wire.h"
+#include <signal.h>
+#include "secure.h"
 #include <fcntl.h>
 #include <lz4frame.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <zstd.h>
 
@@ -32,6 +36,7 @@ typedef struct {
     off_t file_at;
     size_t file_left;
     int waits_for_room;
+    SSL *tls;
 } client;
 
 static int log_fd, read_fd, parted_fd, poller, clients;
@@ -39,6 +44,7 @@ static off_t log_end;
 static uint64_t next_offset;
 static volatile uint32_t checksum;
 static size_t batch_size, batch_count;
+static const uint8_t *read_map, *parted_map;
 
 static uint32_t crc32c_cost(const uint8_t *p, size_t n) {
     /* Three streams hide the instruction's latency. The streams are not combined: this is the cost, not the value. */
@@ -97,7 +103,27 @@ static void wait_for_room(client *c, int wanted) {
     epoll_ctl(poller, EPOLL_CTL_MOD, c->fd, &event);
 }
 
+/* The head and the first bytes of the file share a record. */
+static void flush_secured(client *c) {
+    static uint8_t record[SSL3_RT_MAX_PLAIN_LENGTH];
+    while (c->header_sent < c->header_size || c->file_left) {
+        size_t head = c->header_size - c->header_sent, rest = sizeof record - head;
+        const uint8_t *from = (c->file == parted_fd ? parted_map : read_map) + c->file_at;
+        if (rest > c->file_left) rest = c->file_left;
+        if (head) {
+            memcpy(record, c->header + c->header_sent, head);
+            memcpy(record + head, from, rest);
+        }
+        ssize_t n = secure_write_to(c->tls, head ? record : from, head + rest);
+        if (n <= 0) { wait_for_room(c, 1); return; }
+        c->header_sent += (size_t)n < head ? (size_t)n : head;
+        if ((size_t)n > head) { c->file_at += n - (ssize_t)head; c->file_left -= (size_t)n - head; }
+    }
+    wait_for_room(c, 0);
+}
+
 static void flush_reply(client *c) {
+    if (c->tls) { flush_secured(c); return; }
     while (c->header_sent < c->header_size) {
         ssize_t n = send(c->fd, c->header + c->header_sent, c->header_size - c->header_sent,
                          MSG_NOSIGNAL | MSG_DONTWAIT | (c->file_left ? MSG_MORE : 0));
@@ -118,7 +144,10 @@ static void serve(client *c, size_t size) {
     uint8_t *h = c->header;
     memset(h, 0, sizeof c->header);
     memcpy(h + 4, f + 4, 4);                              /* correlation id */
-    if (f[1] == 0) {
+    if (f[1] == 18) {                                     /* ApiVersions version 0: no error, no API */
+        c->header_size = 4 + 4 + 2 + 4;
+        c->file_left = 0;
+    } else if (f[1] == 0) {
         const uint8_t *p = f + 10 + client_id;               /* transactional id (null: 2 bytes), acks 2, timeout 4, count 4 */
         p += 2 + 2 + 4 + 4;
         size_t topic = (size_t)get16(p);
@@ -165,9 +194,11 @@ static void serve(client *c, size_t size) {
 
 static void readable(client *c) {
     for (;;) {
-        ssize_t n = recv(c->fd, c->frame + c->got, RECEIVE - c->got, MSG_DONTWAIT);
+        ssize_t n = c->tls ? secure_read_from(c->tls, c->frame + c->got, RECEIVE - c->got)
+                           : recv(c->fd, c->frame + c->got, RECEIVE - c->got, MSG_DONTWAIT);
         if (n < 0 && errno == EAGAIN) return;
         if (n <= 0) {
+            SSL_free(c->tls);
             close(c->fd);
             free(c->frame);
             free(c);
@@ -178,7 +209,7 @@ static void readable(client *c) {
         if (c->got >= FRAME_SIZE && c->got >= FRAME_SIZE + (size_t)get32(c->frame)) {
             c->got = 0;
             serve(c, get32(c->frame));
-            return;
+            if (c->tls == NULL || !SSL_has_pending(c->tls)) return;
         }
     }
 }
@@ -193,7 +224,14 @@ static int open_file(const char *directory, const char *name) {
 
 int main(int argc, char **argv) {
     program = "limit";
-    if (argc != 3) fail("usage: limit DIRECTORY BATCH_BYTES", argc);
+    if (argc != 3 && argc != 4) fail("usage: limit DIRECTORY BATCH_BYTES [PEM]", argc);
+    if (argc == 4) {
+        secure_start(TLS_server_method());
+        if (SSL_CTX_use_certificate_chain_file(secure_context, argv[3]) != 1 ||
+            SSL_CTX_use_PrivateKey_file(secure_context, argv[3], SSL_FILETYPE_PEM) != 1)
+            fail("no key or certificate in the file", 0);
+        SSL_CTX_set_num_tickets(secure_context, 1);
+    }
     batch_size = (size_t)atol(argv[2]);
     if (batch_size < BATCH_HEADER) fail("impossible batch size", (long long)batch_size);
     log_fd = open_file(argv[1], "produced");
@@ -209,6 +247,9 @@ int main(int argc, char **argv) {
         put64(batch, i % (batch_count / PARTS_OF_FILE));
         if (pwrite(parted_fd, batch, batch_size, (off_t)(i * batch_size)) != (ssize_t)batch_size) fail("cannot write", errno);
     }
+    read_map = mmap(NULL, batch_count * batch_size, PROT_READ, MAP_SHARED, read_fd, 0);
+    parted_map = mmap(NULL, batch_count * batch_size, PROT_READ, MAP_SHARED, parted_fd, 0);
+    if (read_map == MAP_FAILED || parted_map == MAP_FAILED) fail("cannot map the files", errno);
     int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof at;
@@ -226,6 +267,10 @@ int main(int argc, char **argv) {
             if (c == NULL) {
                 c = calloc(1, sizeof *c);
                 c->fd = accept(listener, NULL, NULL);
+                if (argc == 4) {
+                    fcntl(c->fd, F_SETFL, O_NONBLOCK);
+                    c->tls = secure_connection(c->fd, 1);
+                }
                 c->frame = malloc(RECEIVE);
                 setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
                 setsockopt(c->fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);   /* as kafkapy's broker: nothing to pace here */

@@ -2,9 +2,13 @@
  *
  *   load produce [options] --topic T FRAME_FILE [FRAME_FILE ...]
  *   load fetch   [options] --topic T --partitions P --end-offset E --max-bytes B
+ *   load handshakes [options]
  *   load percentiles < nanoseconds, one a line
  *
  * Options: --port N, --connections N (1), --seconds S (1), --rate R (0), --limit-bytes N (none), --pids P[,P...] (of the broker), --poll 1.
+ *
+ * With --tls 1 over TLS 1.3, which needs a server's certificate and trusts any. Handshakes: connections one after the other, each with one ApiVersions
+ * request; with --resume 1 they go on with the session of the connection before.
  *
  * Produce: FRAME_FILE holds one Produce version 7 request without frame size; connection i sends file i mod n over and over, one request in
  * flight; only the correlation id is patched. The reply's error code must be 0 and its base offset above the connection's last one.
@@ -21,8 +25,10 @@
  * (of the pids; both only while requests flow, not while connecting), latency_us. Any wrong reply ends it with exit code 1.
  */
 #define _GNU_SOURCE
-#include "wire.h"
+#include <signal.h>
+#include "secure.h"
 #include <getopt.h>
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 
@@ -56,6 +62,57 @@ static void watch(int poller, connection *all, connection *c, int how, uint32_t 
     if (epoll_ctl(poller, how, c->fd, &event) != 0) fail("epoll_ctl", errno);
 }
 
+static ssize_t write_secured(connection *c, const void *data, size_t size) { return secure_write_to(c->tls, data, size); }
+static ssize_t read_secured(connection *c, void *into, size_t size) { return secure_read_from(c->tls, into, size); }
+
+static void start_tls(void) {
+    secure_start(TLS_client_method());
+    secure_write = write_secured;
+    secure_read = read_secured;
+}
+
+static void secure(connection *c) {
+    c->tls = secure_connection(c->fd, 0);
+    if (SSL_connect(c->tls) != 1) { ERR_print_errors_fp(stderr); fail("the TLS handshake failed", c->fd); }
+}
+
+static int handshakes(int port, double seconds, int resume, const char *pids) {
+    static const uint8_t ask[] = {0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 255, 255};      /* ApiVersions version 0 */
+    uint8_t reply[65536];
+    SSL_SESSION *session = NULL;
+    uint64_t resumed = 0;
+    int64_t broker_cpu = cpu_ns_of(pids), start = now_ns(), stop = start + (int64_t)(seconds * 1e9);
+    double own_cpu = own_cpu_seconds();
+    while (now_ns() < stop) {
+        int64_t began = now_ns();
+        connection c = {.fd = connect_to(port)};
+        c.tls = secure_connection(c.fd, 0);
+        if (session != NULL) SSL_set_session(c.tls, session);
+        if (SSL_connect(c.tls) != 1) { ERR_print_errors_fp(stderr); fail("the TLS handshake failed", (long long)requests); }
+        if (secure_write(&c, ask, sizeof ask) != sizeof ask) fail("the request is not sent", errno);
+        for (size_t got = 0; got < FRAME_SIZE || got < FRAME_SIZE + get32(reply);) {
+            ssize_t n = secure_read(&c, reply + got, sizeof reply - got);
+            if (n <= 0) fail("no answer", n);
+            got += (size_t)n;
+        }
+        histogram_add(&latencies, now_ns() - began);
+        resumed += (uint64_t)SSL_session_reused(c.tls);
+        requests++;
+        if (resume) { SSL_SESSION_free(session); session = SSL_get1_session(c.tls); }
+        SSL_shutdown(c.tls);
+        SSL_free(c.tls);
+        close(c.fd);
+    }
+    if (resume ? resumed + 1 < requests : resumed > 0) fail("handshakes with a session", (long long)resumed);
+    double elapsed = (double)(now_ns() - start) / 1e9;
+    broker_cpu = cpu_ns_of(pids) - broker_cpu;
+    printf("{\"requests\": %llu, \"seconds\": %.6f, \"load_cpu_s\": %.6f, \"broker_cpu_s\": %.6f, ", (unsigned long long)requests, elapsed,
+           own_cpu_seconds() - own_cpu, (double)broker_cpu / 1e9);
+    histogram_print("latency_us", &latencies);
+    printf("}\n");
+    return 0;
+}
+
 static int print_percentiles(void) {
     long long ns;
     while (scanf("%lld", &ns) == 1) histogram_add(&latencies, ns);
@@ -69,12 +126,13 @@ int main(int argc, char **argv) {
     int port = 0, count = 1, partitions = 1, max_bytes = 1 << 20;
     double seconds = 1, rate = 0;
     int64_t end_offset = 0, limit_bytes = INT64_MAX, in_vain = 0;
-    int poll = 0;
+    int poll = 0, tls = 0, resume = 0;
     unsigned whole = 1;
     const char *topic = "t", *pids = "";
     static const struct option known[] = {
         {"port", 1, 0, 'p'}, {"connections", 1, 0, 'c'}, {"seconds", 1, 0, 's'}, {"rate", 1, 0, 'r'}, {"limit-bytes", 1, 0, 'l'},
-        {"pids", 1, 0, 'i'}, {"topic", 1, 0, 't'}, {"partitions", 1, 0, 'n'}, {"end-offset", 1, 0, 'e'}, {"max-bytes", 1, 0, 'm'}, {"poll", 1, 0, 'o'}, {"whole", 1, 0, 'w'}, {0}};
+        {"pids", 1, 0, 'i'}, {"topic", 1, 0, 't'}, {"partitions", 1, 0, 'n'}, {"end-offset", 1, 0, 'e'}, {"max-bytes", 1, 0, 'm'}, {"poll", 1, 0, 'o'}, {"whole", 1, 0, 'w'}, {"tls", 1, 0, 'x'},
+        {"resume", 1, 0, 'y'}, {0}};
     if (argc < 2) fail("usage: see the head of load.c", argc);
     if (strcmp(argv[1], "percentiles") == 0) return print_percentiles();
     int fetch = strcmp(argv[1], "fetch") == 0;
@@ -93,9 +151,13 @@ int main(int argc, char **argv) {
         case 'm': max_bytes = atoi(optarg); break;
         case 'o': poll = atoi(optarg); break;
         case 'w': whole = (unsigned)atoi(optarg); break;
+        case 'x': tls = atoi(optarg); break;
+        case 'y': resume = atoi(optarg); break;
         default: fail("unknown option", option);
         }
     }
+    if (tls) start_tls();
+    if (strcmp(argv[1], "handshakes") == 0) return handshakes(port, seconds, resume, pids);
     char **files = argv + optind;
     int file_count = argc - optind;
     if (count < 1 || partitions < 1 || whole < 1 || (!fetch && file_count < 1)) fail("nothing to send", count);
@@ -105,6 +167,10 @@ int main(int argc, char **argv) {
     for (int i = 0; i < count; i++) {
         connection *c = &all[i];
         open_connection(c, port, fetch ? (size_t)max_bytes + (1 << 16) : 4096);
+        if (tls) {
+            secure(c);
+            fcntl(c->fd, F_SETFL, O_NONBLOCK);
+        }
         if (fetch) {
             build_fetch(c, topic, i % partitions, max_bytes, 500);
             c->offset = 0;

@@ -118,7 +118,24 @@ typedef struct {
     int partition;
     int64_t offset;               /* fetch: next offset wanted; produce: the last base offset given */
     size_t offset_at;             /* fetch: where the offset stands in the request */
+    void *tls;                    /* SSL; NULL without TLS */
 } connection;
+
+/* Of the socket; a program with TLS sets those of its connections. */
+static ssize_t (*secure_write)(connection *c, const void *data, size_t size);
+static ssize_t (*secure_read)(connection *c, void *into, size_t size);
+
+static inline ssize_t wire_write(connection *c, const void *data, size_t size) {
+    return c->tls ? secure_write(c, data, size) : send(c->fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* Without `into` the bytes are thrown away. */
+static inline ssize_t wire_read(connection *c, void *into, size_t size) {
+    static uint8_t nowhere[16384];
+    if (c->tls == NULL) return recv(c->fd, into, size, into ? MSG_DONTWAIT : MSG_DONTWAIT | MSG_TRUNC);
+    if (into == NULL) { into = nowhere; size = size < sizeof nowhere ? size : sizeof nowhere; }
+    return secure_read(c, into, size);
+}
 
 static inline int connect_to(int port) {
     int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
@@ -179,7 +196,7 @@ static inline void start_request(connection *c, int64_t due) {
 /* 1 when all of the request is with the kernel. */
 static inline int push(connection *c) {
     while (c->sent < c->request_size) {
-        ssize_t n = send(c->fd, c->request + c->sent, c->request_size - c->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = wire_write(c, c->request + c->sent, c->request_size - c->sent);
         if (n < 0) {
             if (errno == EAGAIN) return 0;
             fail("send failed", errno);
@@ -194,11 +211,11 @@ static inline int pull(connection *c) {
     for (;;) {
         ssize_t n;
         if (c->keep == 0)
-            n = recv(c->fd, c->reply + c->got, c->reply_capacity - c->got, MSG_DONTWAIT);
+            n = wire_read(c, c->reply + c->got, c->reply_capacity - c->got);
         else if (c->got < c->keep)
-            n = recv(c->fd, c->reply + c->got, c->keep - c->got, MSG_DONTWAIT);
+            n = wire_read(c, c->reply + c->got, c->keep - c->got);
         else
-            n = recv(c->fd, NULL, FRAME_SIZE + (size_t)get32(c->reply) - c->got, MSG_DONTWAIT | MSG_TRUNC);
+            n = wire_read(c, NULL, FRAME_SIZE + (size_t)get32(c->reply) - c->got);
         if (n == 0) fail("the broker closed the connection", c->correlation);
         if (n < 0) {
             if (errno == EAGAIN) return 0;

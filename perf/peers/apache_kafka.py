@@ -213,6 +213,11 @@ class ApacheKafka:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def with_quorum(self) -> bool:
+        """Whether it is its own controller, without ZooKeeper."""
+        return not self.zookeeper and not RELEASES.get(self.version, self.version).startswith(WITH_ZOOKEEPER)
+
+    @property
     def pid(self) -> int:
         if self.process is None:
             raise RuntimeError("the broker is not running")

@@ -20,11 +20,16 @@ def prepare() -> str:
 
 
 class Limit:
-    """Owns the process; `overrides["batch.bytes"]` is the size of batches to be fetched, `batches` their number."""
+    """Owns the process; `overrides["batch.bytes"]` is the size of batches to be fetched, `batches` their number.
+
+    With `overrides["tls.pem"]`, a file of a key and its certificate, it serves TLS on `secure_port`, which is its only
+    one.
+    """
 
     def __init__(self, data_dir: Path, overrides: dict[str, str]) -> None:
         self.data_dir = data_dir
         self.batch_bytes = int(overrides.get("batch.bytes", 16384))
+        self.pem = overrides.get("tls.pem")
         self.port = 0
         self.batches = 0
         self.process: subprocess.Popen[bytes] | None = None
@@ -38,6 +43,8 @@ class Limit:
     def start(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         command = [str(measure.native("limit")), str(self.data_dir), str(self.batch_bytes)]
+        if self.pem:
+            command.append(self.pem)
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         said = self.process.stdout.readline().split()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from work import coordinators, fetch, javatools, latency, partitions, produce, start
+from work import coordinators, fetch, javatools, latency, partitions, produce, start, tls
 from work.session import Session
 
 ALL: dict[str, tuple[str, Callable[[Session], None]]] = {
@@ -15,6 +15,7 @@ ALL: dict[str, tuple[str, Callable[[Session], None]]] = {
     "W5": ("many partitions", partitions.many),
     "W6": ("start and memory", start.start_and_memory),
     "W7": ("offset commits, transactions, joins of many members", coordinators.coordinators),
+    "W9": ("TLS 1.3: produce, fetch, handshakes", tls.tls),
     "X": ("Apache Kafka's own perf tools, a cross-check", javatools.cross_check),
 }
 ELSEWHERE = {"W8": "30 minutes of mixed load: make soak (tests/perf/test_soak.py runs perf/work/soak.py)"}

@@ -173,11 +173,11 @@ def config(**keys: str) -> BrokerConfig:
 
 
 def test_keys_of_every_layer_are_found_and_those_that_work_are_not() -> None:
-    given = config(super__users="User:a", num__partitions="3", ssl__client__auth="required").with_dynamic(
-        {"max.connections": "5", "ssl.keystore.type": "PEM"}, {"log.preallocate": "true"}
-    )
+    given = config(
+        super__users="User:a", num__partitions="3", ssl__provider="BC", ssl__client__auth="required"
+    ).with_dynamic({"max.connections": "5", "num.replica.fetchers": "2"}, {"log.preallocate": "true"})
     assert ineffective_keys(given) == [
-        "log.preallocate", "ssl.client.auth", "ssl.keystore.type", "super.users"
+        "log.preallocate", "num.replica.fetchers", "ssl.provider", "super.users"
     ]  # fmt: skip
     assert ineffective_keys(config()) == []
 
@@ -191,8 +191,8 @@ def test_a_key_that_another_key_makes_live_is_not_named() -> None:
 def test_only_the_limits_of_a_listener_have_an_effect_for_one_listener() -> None:
     for name in LISTENER_LIMITS:
         assert ineffective_keys(config(**{f"listener.name.plaintext.{name}": "10"})) == []
-    assert ineffective_keys(config(**{"listener.name.plaintext.ssl.client.auth": "none"})) == [
-        "listener.name.plaintext.ssl.client.auth"
+    assert ineffective_keys(config(**{"listener.name.plaintext.ssl.provider": "none"})) == [
+        "listener.name.plaintext.ssl.provider"
     ]
 
 

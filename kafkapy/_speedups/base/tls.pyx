@@ -181,8 +181,8 @@ cdef class TlsContext:
         None: those of the system. client_auth: what a server does without a certificate of the client: "none" does not
         ask for one, "requested" does, "required" refuses the client. protocols: "TLSv1.2", "TLSv1.3". cipher_suites:
         names of IANA (Java's) or OpenSSL's; empty: OpenSSL's choice. check_hostname: whether a client compares the
-        server's name with its certificate. verify: False for a client that accepts every certificate. revoked: revocation
-        lists in DER; when there is one, each certificate of a peer needs the list of its issuer.
+        server's name with its certificate. verify: False for a client that accepts every certificate. revoked:
+        revocation lists in DER; when there is one, each certificate of a peer needs the list of its issuer.
 
         ValueError with the reason for keys, certificates and names that are unfit."""
         cdef TlsContextState* c

@@ -43,6 +43,9 @@ cdef enum:
     FIRST_BYTES = 8             # of the peer, to say what has come
     READS_AT_THE_END = 64       # of 4 KB each; shut_down drops no more
     REASON_BYTES = 200
+    # Received bytes without a byte of data, after the handshake: a record and the part of the next one that came with
+    # it are less. A peer that sends only messages of TLS, such as key updates, would keep a thread busy.
+    MOST_WITHOUT_DATA = 64 * 1024
 
 cdef cppclass TlsSession:
     TlsPeer peer                # the SSL's app data
@@ -58,6 +61,7 @@ cdef cppclass TlsSession:
     bint in_kernel              # the kernel encrypts
     int64_t record              # bytes of plaintext in one record
     int64_t owed                # bytes of a record that is encrypted and not sent
+    int64_t without_data        # bytes received since the last byte of data
     int over                    # 0; 1 at the end of the stream, else minus an errno: every call's result from now on
     int failure                 # errno of the BIO
     bint end_of_stream          # of the socket
@@ -76,6 +80,8 @@ cdef int bio_read(BIO* bio, char* into, size_t size, size_t* got) noexcept nogil
     if s.drained:
         BIO_set_retry_read(bio)
         return 0
+    if s.without_data > MOST_WITHOUT_DATA:
+        return 0
     while True:
         n = recv(s.fd, into, size, MSG_DONTWAIT)
         if n >= 0 or errno != EINTR:
@@ -84,6 +90,8 @@ cdef int bio_read(BIO* bio, char* into, size_t size, size_t* got) noexcept nogil
         s.drained = n < <ssize_t>size
         if s.first_size < FIRST_BYTES:
             note_first(s, into, n)
+        if s.established:
+            s.without_data += n
         got[0] = n
         return 1
     if n == 0:
@@ -162,6 +170,8 @@ cdef void explain(TlsSession* s) noexcept nogil:
         text = b"the TLS library gives no reason"
     if s.peer.renegotiates:
         snprintf(s.why, REASON_BYTES, b"the peer asked for a renegotiation, which is refused")
+    elif s.without_data > MOST_WITHOUT_DATA:
+        snprintf(s.why, REASON_BYTES, b"the peer sends messages of TLS without data")
     elif ERR_GET_LIB(error) == ERR_LIB_SSL and reason == SSL_R_CERTIFICATE_VERIFY_FAILED:
         verified = SSL_get_verify_result(s.ssl)
         snprintf(s.why, REASON_BYTES, b"the peer's certificate is refused: %s", X509_verify_cert_error_string(verified))
@@ -198,7 +208,7 @@ cdef int result_of(Transport* t, TlsSession* s, int result, bint reading) noexce
         else:
             t.write_wants_read = code == SSL_ERROR_WANT_READ
         return -EAGAIN
-    if s.peer.renegotiates:
+    if s.peer.renegotiates or s.without_data > MOST_WITHOUT_DATA:
         explain(s)
         return finish(s, -EPROTO)
     if s.failure:
@@ -266,6 +276,7 @@ cdef int64_t tls_read(Transport* t, uint8_t* into, size_t size) noexcept nogil:
             if done:
                 return done         # the next read returns the result
             return 0 if result == 1 else result
+        s.without_data = 0
         done += n
     return done
 

@@ -83,7 +83,7 @@ class Configuration(Part):
             await ControllerStore(broker.store).check_alone(broker.node_id)
         repository.topics_read = broker.effects.check_topics
         broker.dynamic = DynamicConfig(broker.config, broker.node_id, repository)
-        broker.dynamic.start()
+        await broker.dynamic.start()
         broker.config = broker.dynamic.config
         broker.effects.check_broker(broker.config)
 

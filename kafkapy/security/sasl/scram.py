@@ -87,10 +87,11 @@ class ScramServer:
         else:
             found = self._services.credentials.credential(self.mechanism, user)
             self.authorization_id = user
-        if found is None or found.iterations < MIN_ITERATIONS:
-            found = self._services.credentials.unknown(self.mechanism, user)
-        else:
-            self._known = True
+        # Made in any case: an unknown user takes no longer than others.
+        unknown = self._services.credentials.unknown(self.mechanism, user)
+        self._known = found is not None and found.iterations >= MIN_ITERATIONS
+        if found is None or not self._known:
+            found = unknown
         self._credential = found
         self._nonce = message["nonce"] + secrets.token_urlsafe(NONCE_BYTES)
         self._client_first = message["bare"]

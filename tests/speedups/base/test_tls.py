@@ -9,6 +9,7 @@ import socket
 import ssl
 import tempfile
 from errno import EAGAIN, ECONNRESET, EIO, EPIPE, EPROTO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -524,6 +525,36 @@ def test_records_that_are_too_large_are_refused() -> None:
     peer.raw.sendall(b"\x17\x03\x03\x48\x00" + bytes(0x4800))
     assert peer.server.read(100) == -EPROTO
     assert peer.server.error is not None and "larger than TLS allows" in peer.server.error
+
+
+def test_messages_of_tls_without_data_are_bounded() -> None:
+    """Tickets by the thousand, from a server of Python's ssl: a peer could keep a thread busy with them for ever."""
+    near, far = sockets()
+    connection = TlsConnection(near.detach(), client(), "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as directory:
+        context.load_cert_chain(*localhost().write(Path(directory), "server"))
+    context.num_tickets = 1000
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    peer = context.wrap_bio(incoming, outgoing, server_side=True)
+    result, shaken, left = -EAGAIN, False, b""
+    for _ in range(10_000):
+        if result == -EAGAIN:
+            result = connection.handshake()
+        with contextlib.suppress(BlockingIOError):
+            incoming.write(far.recv(1 << 16))
+        if not shaken:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                peer.do_handshake()
+                shaken = True
+        left += outgoing.read()
+        with contextlib.suppress(BlockingIOError):
+            left = left[far.send(left) :]
+        if result == 1 and (read := connection.read(100)) != -EAGAIN:
+            break
+    assert read == -EPROTO
+    assert connection.error == "the peer sends messages of TLS without data"
+    far.close()
 
 
 def test_bytes_that_are_no_tls_are_named() -> None:
