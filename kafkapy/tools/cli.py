@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "groups": ("kafkapy.tools.groups:groups", "List, describe, reset and delete groups."),
     "transactions": ("kafkapy.tools.transactions:transactions", "List, describe, find and abort transactions."),
     "cluster": ("kafkapy.tools.cluster:cluster", "Show the cluster, its brokers and features."),
+    "acls": ("kafkapy.tools.acls:acls", "List, add and remove access control lists."),
     "users": ("kafkapy.tools.users:users", "List, add, change and delete SCRAM users."),
     "tokens": ("kafkapy.tools.tokens:tokens", "Create, list, renew and expire delegation tokens."),
     "certs": ("kafkapy.tools.certs:certs", "Create, renew and show certificates for development."),
