@@ -115,6 +115,7 @@ class ConfigChanges(Part):
 
         broker.dynamic.broker_listeners.append(changed)
         broker.dynamic.broker_listeners.append(broker.authentication.config_changed)
+        broker.dynamic.broker_checks.append(broker.authentication.check)
         broker.dynamic.broker_checks.append(broker.listener_security.check)
         broker.dynamic.broker_touched.append(broker.listener_security.reconfigure)
         # What the store said before this listened.
