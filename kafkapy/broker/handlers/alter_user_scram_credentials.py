@@ -46,7 +46,7 @@ async def handle(
     context.leave(deletions, upsertions, errors)
     return AlterUserScramCredentialsResponse(
         results=[
-            Result(user=user)
+            Result(user=user, error_message="")
             if error is None
             else Result(user=user, error_code=code_of(error), error_message=str(error))
             async for user, error in in_slices(errors.items())
