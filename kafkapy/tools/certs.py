@@ -199,7 +199,7 @@ def show(path: Path, as_json: bool) -> None:
 
 
 class _errors:
-    """What the disk and the certificates say, as one sentence."""
+    """Turns errors of the disk and of certificates into one sentence."""
 
     def __enter__(self) -> None:
         pass

@@ -150,12 +150,13 @@ def given_settings(bootstrap: str | None, command_config: str | None, properties
     ConfigError.
     """
     from kafkapy.config.properties import Properties, load_properties
-    from kafkapy.config.providers import resolve_properties
+    from kafkapy.config.providers import PROVIDERS, resolve_properties
 
     given = Properties() if command_config is None else load_properties(command_config)
     for key, value in key_values(properties).items():
         given.set(key, value)
     settings = dict(resolve_properties(given))
+    settings.pop(PROVIDERS, None)
     return settings | ({"bootstrap.servers": bootstrap} if bootstrap else {})
 
 
