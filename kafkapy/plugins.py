@@ -95,7 +95,7 @@ class PluginManager:
         skip = set(disabled)
         for plugin in installed_plugins():
             if plugin.name in skip:
-                logger.info("plugin %s is disabled", plugin.name)
+                logger.info("Plugin %s is disabled", plugin.name)
                 continue
             manager.register(_load(plugin), plugin.name)
         return manager
@@ -284,7 +284,7 @@ class PluginManager:
                 implementation.function(*(arguments[name] for name in implementation.argnames))
             except Exception:
                 # A plugin is foreign code: whatever it raises must not stop the broker, nor the plugins after it.
-                logger.exception("plugin %s failed in %s", implementation.plugin_name, event)
+                logger.exception("Plugin %s failed in the hook %s", implementation.plugin_name, event)
 
     # --- inside -----------------------------------------------------------------------------------------------
 

@@ -92,6 +92,13 @@ def test_each_hook_has_a_contract_and_its_arguments_are_documented(name: str) ->
         assert f"`{argument}`" in section
 
 
+def test_each_hook_is_called_by_the_product() -> None:
+    files = [path for path in sorted((ROOT / "kafkapy").rglob("*.py")) if path.name != "hookspecs.py"]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    calls = set(re.findall(r'(?:notify|_table|_items)\(\s*"(\w+)"', code))
+    assert sorted(calls) == sorted(HOOKS)
+
+
 def test_a_function_that_is_no_hook_is_refused() -> None:
     class Misspelt:
         @hookimpl
@@ -317,7 +324,7 @@ def test_an_event_reaches_every_plugin_with_the_arguments_it_wants(caplog: pytes
     with caplog.at_level(logging.ERROR, "kafkapy.plugins"):
         manager.notify("topic_created", topic="t", topic_id=None, partitions=3, configs={})
     assert seen == [("t", 3)]
-    assert "plugin broken failed in topic_created" in caplog.text
+    assert "Plugin broken failed in the hook topic_created" in caplog.text
 
 
 def test_an_event_is_called_with_all_its_arguments() -> None:
@@ -462,7 +469,7 @@ print(plugins.names[-1], [answer.name for answer in plugins.create_authorizer(co
 """
     outcome = run_python(code, installed_template)
     assert outcome.stdout.strip() == "template ['DENIED', 'ALLOWED']", outcome.stderr
-    assert "topics that begin with 'x-' are denied" in outcome.stderr
+    assert "denies topics that begin with 'x-'" in outcome.stderr
 
 
 def test_the_templates_own_tests_pass(installed_template: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The words of pages, command line and docstrings: forbidden ones are absent, summaries are short, files exist."""
+"""The words of pages, command line, docstrings and log lines: forbidden ones are absent, summaries are short."""
 
 from __future__ import annotations
 
@@ -206,3 +206,140 @@ def test_docstrings_are_plain(package: str) -> None:
     files = modules(package)
     assert files, package
     assert {str(file): found for file in files if (found := docstring_problems(file.read_text("utf-8")))} == {}
+
+
+# --- log lines ----------------------------------------------------------------------------------------------------
+
+LOGGER_METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
+LOGGER_NAME = re.compile(r"(?:^|[._])(?:logger|log)$|^logging\.getLogger\(")
+KAFKAS_OWN = frozenset({
+    "Completed request", "starting", "started", "listening on %s", "shutting down", "shut down completed",
+    "Shutdown broker because all log dirs in %s have failed",
+})  # fmt: skip
+"""Lines of Apache Kafka and of the start that monitoring and scripts look for."""
+NO_NOUN = re.compile(
+    r"^(?:Error|Errors|Unable|Cannot|Could|Failed|Failure|Not|No longer|[A-Z][a-z]*(?:ing|ed))\b|"
+    r"^(?:The|An?) (?:error|problem|failure) (?:while|when|in)\b"
+)
+NOUN_FIRST_PACKAGES = (
+    "broker", "controller", "coordinator", "log", "metadata", "network", "plugins.py", "records", "replica", "security",
+)  # fmt: skip
+"""Packages of the broker: their log lines begin with the noun that the line is about."""
+KERNEL_TEXT = re.compile(r'b"((?:[^"\\\n]|\\.)*)"')
+
+
+def log_texts(source: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each call of a logger whose text is a literal, or a choice of literals."""
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in LOGGER_METHODS
+            and LOGGER_NAME.search(ast.unparse(node.func.value))
+        ):
+            for text in node.args[node.func.attr == "log" :][:1]:
+                for each in [text.body, text.orelse] if isinstance(text, ast.IfExp) else [text]:
+                    if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                        yield node.lineno, each.value
+
+
+def log_problems(source: str, noun_first: bool = True) -> list[str]:
+    """Forbidden words in log lines, and lines without their noun in front, or with a sentence's end."""
+    problems = []
+    for line, text in log_texts(source):
+        problems += [f"line {line}: {problem}" for problem in wrong(CODE.sub("``", text), DOCSTRING_FORBIDDEN)]
+        if noun_first and text not in KAFKAS_OWN:
+            if NO_NOUN.search(text) or text[0].islower():
+                problems.append(f"line {line}: no noun in front: {text}")
+            if text.endswith("."):
+                problems.append(f"line {line}: ends like a sentence: {text}")
+    return problems
+
+
+def kernel_texts(room: str) -> list[str]:
+    """Literals of a kernel room with at least three words."""
+    sources = [file.read_text("utf-8") for file in sorted((ROOT / "kafkapy" / "_speedups" / room).rglob("*.pyx"))]
+    return [text for source in sources for text in KERNEL_TEXT.findall(source) if len(text.split()) >= 3]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'logger.info("Cleaning %s failed", tp)',
+        'logger.info("Unable to open %s", tp)',
+        'self._logger.error("What follows is lost")',
+        'logging.getLogger("x").exception("Error while stopping")',
+        'log.log(level, "copied anew: %s", tp)',
+        'logger.log(level, "The log of %s is copied anew", tp)',
+        'logger.warning("Partition %s is offline.")',
+        'logger.warning("A log" if one else "two logs")',
+    ],
+)
+def test_bad_log_lines_are_found(call: str) -> None:
+    assert log_problems(call)
+
+
+def test_other_log_lines_are_not() -> None:
+    calls = [
+        'logger.info("Partition %s moved from %s to %s", tp, a, b)',
+        'logger.debug("started")',
+        "logger.info(text)",
+        'replicas.log("Cleaning")',
+        'self.log("Cleaning")',
+        "math.log(2)",
+    ]
+    assert log_problems("\n".join(calls)) == []
+    assert log_problems('logger.info("Resetting the offset")', noun_first=False) == []
+
+
+@pytest.mark.parametrize("package", PLAIN_PACKAGES)
+def test_log_lines_are_plain(package: str) -> None:
+    noun_first = package in NOUN_FIRST_PACKAGES
+    found = {str(file): log_problems(file.read_text("utf-8"), noun_first) for file in modules(package)}
+    assert {file: problems for file, problems in found.items() if problems} == {}
+
+
+def texts(source: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each literal of three words or more that is no docstring; errors are such. {} is a value."""
+    tree = ast.parse(source)
+    parts = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts | documentation:
+            text = node.value
+        if len(text.split()) >= 3:
+            yield node.lineno, text
+
+
+def test_texts_are_found_whole() -> None:
+    source = '"""A docstring of words."""\nraise A(f"{name} is sent" f" anew to {node}.")\nraise A("All but for one")'
+    assert sorted(texts(source)) == [(2, "{} is sent anew to {}."), (3, "All but for one")]
+
+
+@pytest.mark.parametrize("package", PLAIN_PACKAGES)
+def test_errors_and_other_texts_are_plain(package: str) -> None:
+    found = {
+        str(file): [text for text in texts(file.read_text("utf-8")) if wrong(text[1])] for file in modules(package)
+    }
+    assert {file: bad for file, bad in found.items() if bad} == {}
+
+
+def test_the_packages_of_the_broker_log() -> None:
+    assert set(NOUN_FIRST_PACKAGES) <= set(PLAIN_PACKAGES)
+    logging_packages = ("broker", "controller", "coordinator", "log", "metadata", "network", "replica")
+    silent = [
+        package
+        for package in logging_packages
+        if not any(True for file in modules(package) for _ in log_texts(file.read_text("utf-8")))
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("room", ["log", "network", "requests"])
+def test_texts_of_kernels_are_plain(room: str) -> None:
+    texts = kernel_texts(room)
+    assert [problem for text in texts for problem in wrong(text, DOCSTRING_FORBIDDEN)] == []
+    assert texts or room == "log"

@@ -24,6 +24,15 @@ from kafkapy.types import AclOperation, ConfigResourceType, ConfigType, Resource
 SHOWN_AT_MOST: Final = 100
 """Keys that an error names."""
 
+ON_THE_CLUSTER: Final = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER, ConfigResourceType.CLIENT_METRICS)
+"""Resources whose configuration needs a permission on the cluster."""
+ALTERABLE: Final = (
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.GROUP,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.BROKER_LOGGER,
+)
+
 
 class OpType(IntEnum):
     """The config_operation of IncrementalAlterConfigs (KIP-339)."""
@@ -53,10 +62,9 @@ def authorize(context: RequestContext, kind: int, name: str) -> None:
     elif kind == ConfigResourceType.GROUP:
         if not context.authorize(AclOperation.ALTER_CONFIGS, ResourceType.GROUP, name):
             raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    elif kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
-        if not context.authorize(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER):
-            raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    else:
+    elif kind in ON_THE_CLUSTER and not context.authorize(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER):
+        raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if kind not in ALTERABLE:
         raise error_for(ErrorCode.INVALID_REQUEST, no_configuration(kind))
 
 

@@ -90,7 +90,7 @@ class KafkaApis:
         try:
             handler = self.handler(key)
         except Exception:  # whatever keeps a module from being imported must not keep other requests from being served
-            logger.exception("What serves API key %d cannot be imported", key)
+            logger.exception("The handler of API key %d cannot be imported; the broker refuses its requests", key)
             request.close(f"API key {key} cannot be served")
             return
         unsupported = not served.low <= version <= served.high
@@ -265,7 +265,7 @@ class _Serving:
             logger.debug("%s from %s failed: %s", handler.REQUEST.NAME, context.client_address, error)
         else:
             logger.error(
-                "Unexpected error handling %s version %s from client %r at %s",
+                "%s version %s from client %r at %s failed with an unexpected error",
                 handler.REQUEST.NAME,
                 max(context.api_version, 0),
                 context.client_id,

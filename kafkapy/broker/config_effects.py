@@ -40,15 +40,15 @@ class ConfigEffects:
         unknown = [name for name in config.unknown_keys if name not in self._unknown]
         self._unknown.update(unknown)
         if unknown:
-            logger.warning("These configuration keys are unknown here and are left alone: %s", ", ".join(unknown))
+            logger.warning("The broker ignores unknown configuration keys: %s", ", ".join(unknown))
         if new:
-            logger.warning("These configuration keys are set but have no effect in this broker: %s", ", ".join(new))
+            logger.warning("Configuration keys that are set have no effect in this broker: %s", ", ".join(new))
 
     def check_group(self, group: str, keys: Mapping[str, str]) -> None:
         """Warn about a group's own keys that were not set before."""
         found = set(ineffective_group_keys(keys))
         if new := sorted(found - self._groups.get(group, set())):
-            logger.warning("Configuration of group %s has no effect in this broker: %s", group, ", ".join(new))
+            logger.warning("Configuration keys of group %s have no effect in this broker: %s", group, ", ".join(new))
         if found:
             self._groups[group] = found
         else:
@@ -71,7 +71,7 @@ class ConfigEffects:
         for key, names in sorted(new.items()):
             more = f" and {len(names) - TOPICS_NAMED} more" if len(names) > TOPICS_NAMED else ""
             logger.warning(
-                "Topic configuration %s is set but has no effect in this broker: %s%s",
+                "Topic configuration %s has no effect in this broker; topics that set it: %s%s",
                 key,
                 ", ".join(names[:TOPICS_NAMED]),
                 more,

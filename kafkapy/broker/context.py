@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkapy.errors import PluginError, error_for
 from kafkapy.security.authorizer.base import ALLOW_ALL_EPOCH, Action, AuthorizationResult
+from kafkapy.security.authorizer.bindings import SUPPORTED_OPERATIONS
 from kafkapy.security.principal import KafkaPrincipal
 from kafkapy.slices import in_chunks
 from kafkapy.types import AclOperation, ResourceType, SecurityProtocol
@@ -40,35 +41,6 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
 """The value of an authorized-operations field that was not asked for."""
-
-_SUPPORTED_OPERATIONS: Final[dict[ResourceType, tuple[AclOperation, ...]]] = {
-    ResourceType.TOPIC: (
-        AclOperation.READ,
-        AclOperation.WRITE,
-        AclOperation.CREATE,
-        AclOperation.DESCRIBE,
-        AclOperation.DELETE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    ),
-    ResourceType.GROUP: (
-        AclOperation.READ,
-        AclOperation.DESCRIBE,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    ),
-    ResourceType.CLUSTER: (
-        AclOperation.CREATE,
-        AclOperation.CLUSTER_ACTION,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-        AclOperation.IDEMPOTENT_WRITE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-    ),
-}
 
 
 @dataclass(slots=True)
@@ -227,7 +199,7 @@ class RequestContext(NetworkContext):
 
         Bit n is AclOperation code n.
         """
-        operations = _SUPPORTED_OPERATIONS[resource_type]
+        operations = SUPPORTED_OPERATIONS[resource_type]
         answers = self._decide([(operation, resource_type, name) for operation in operations], False)
         return sum(1 << operation for operation, allowed in zip(operations, answers, strict=True) if allowed)
 

@@ -86,7 +86,7 @@ class DataPlaneAsks:
             )
         except Exception:
             # What cannot be decided is denied; a client must not hang on a broken authorizer, nor pass it.
-            logger.exception("The authorizer failed for %s", request.principal)
+            logger.exception("The authorizer failed for %s; the broker denies the request", request.principal)
             answers = [False] * len(questions)
         request.answer_authorization(dict(zip(questions, answers, strict=True)))
 
@@ -117,7 +117,9 @@ class DataPlaneAsks:
             answer = verification.ask(transactional_id, producer, indexes.keys(), operation, patient=True)
         except Exception:
             # Those that came together with it go on.
-            logger.exception("The transaction coordinator failed for %s", transactional_id)
+            logger.exception(
+                "The transaction coordinator failed for %s; the broker closes the connection", transactional_id
+            )
             request.close()
         else:
             answer.then(answered)
@@ -133,7 +135,7 @@ class DataPlaneAsks:
             except Exception as error:  # whatever is wrong with it, the other parts of the produce go on
                 code = code_of(error)
                 if code is ErrorCode.UNKNOWN_SERVER_ERROR:
-                    logger.exception("Records could not be validated")
+                    logger.exception("The validation of records failed; the broker refuses them")
                 request.refuse_records(index, code, str(error))
         request.resume()
 

@@ -59,7 +59,9 @@ class DataPlaneEvents:
                 handler(handle, argument, text)
             except Exception:
                 # One event that cannot be handled must not hold up those behind it.
-                logging.getLogger("kafka.server.KafkaServer").exception("Event of kind %d could not be handled", kind)
+                logging.getLogger("kafka.server.KafkaServer").exception(
+                    "The handler of data-plane events of kind %d failed", kind
+                )
 
     def _log(self, handle: int, argument: int, text: bytes) -> None:
         del handle

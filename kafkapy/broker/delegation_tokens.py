@@ -100,7 +100,7 @@ class DelegationTokenManager:
         )
         async with self._order:
             await self._write(token)
-        logger.info("Created a delegation token: %s for owner: %s", token.token_id, owner)
+        logger.info("Delegation token %s of owner %s is created", token.token_id, owner)
         return token
 
     async def renew(self, principal: KafkaPrincipal, secret: bytes, period_ms: int) -> int:
@@ -159,7 +159,7 @@ class DelegationTokenManager:
     async def _move_expiry(self, token: TokenInformation, time_ms: int) -> int:
         changed = token.expires_at(min(token.max_timestamp, time_ms))
         await self._write(changed)
-        logger.info("Changed the expiry time of delegation token %s of owner %s", token.token_id, token.owner)
+        logger.info("Delegation token %s of owner %s has another expiry time", token.token_id, token.owner)
         return changed.expiry_timestamp
 
     async def _write(self, token: TokenInformation) -> None:
@@ -195,4 +195,4 @@ class DelegationTokenManager:
             try:
                 self.cache.update(decode_token(each[0]))
             except ValueError as error:
-                logger.error("Ignoring the delegation token %s: %s", token_id, error)
+                logger.error("Delegation token %s cannot be read: %s", token_id, error)

@@ -55,7 +55,7 @@ def raise_limit() -> None:
     except (OSError, ValueError) as error:
         logger.warning("The limit of open files stays at %d: %s", soft, error)
         return
-    logger.info("The limit of open files was raised from %s to %s", _shown(soft), _shown(hard))
+    logger.info("The broker raised its limit of open files from %s to %s", _shown(soft), _shown(hard))
 
 
 def claim() -> DescriptorBudget:

@@ -81,7 +81,9 @@ class DynamicConfig:
             try:
                 listener(group, parse_group(keys))
             except ConfigError as error:
-                logger.error("The configuration of group %s cannot be used and was left alone: %s", group, error)
+                logger.error(
+                    "The configuration of group %s is invalid; the previous one stays in force: %s", group, error
+                )
 
         async def changed(group: str, keys: Mapping[str, str]) -> None:
             take(group, keys)
@@ -149,7 +151,7 @@ class DynamicConfig:
             self.config = self.config.with_dynamic(own, default)
         except ConfigError as error:
             # As Kafka: a value that another version wrote must not keep this broker from running with what it has.
-            logger.error("The dynamic broker configuration cannot be used and was left alone: %s", error)
+            logger.error("The dynamic broker configuration is invalid; the previous one stays in force: %s", error)
             return
         for listener in self.broker_listeners:
             listener(self.config)

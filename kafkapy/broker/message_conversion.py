@@ -103,7 +103,7 @@ class MessageConversion:
                 if isinstance(error, OSError):
                     code = ErrorCode.KAFKA_STORAGE_ERROR
                 if code is ErrorCode.UNKNOWN_SERVER_ERROR:
-                    logger.exception("Records could not be converted for a Fetch of version %d", request.api_version)
+                    logger.exception("The conversion of records for a Fetch of version %d failed", request.api_version)
                 request.refuse_conversion(index, code)
         request.resume()
 

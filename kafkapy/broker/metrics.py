@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
-from kafkapy.coordinator.runtime import ShardState
+from kafkapy.coordinator.hosted import ShardState
 from kafkapy.protocol.registry import ApiKeys
 
 if TYPE_CHECKING:

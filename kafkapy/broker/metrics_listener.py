@@ -83,7 +83,7 @@ class MetricsListener:
                 ) from error
             self._servers.append(server)
             threading.Thread(target=server.serve_forever, name="metrics-listener", daemon=True).start()
-            logger.info("Serving metrics at http://%s:%d/metrics", *self.bound[-1])
+            logger.info("The metrics listener serves http://%s:%d/metrics", *self.bound[-1])
 
     def stop(self) -> None:
         """Close the listeners."""

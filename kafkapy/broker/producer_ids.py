@@ -102,5 +102,5 @@ class ProducerIdManager:
                     await self._store.commit([SetData(PRODUCER_ID_BLOCK, value, version)])
             except (BadVersionError, NodeExistsError, NoNodeError):
                 continue  # another broker has taken this block: try the next one
-            logger.info("Acquired new producerId block %d to %d", block.first, block.last)
+            logger.info("The broker acquired the block of producer ids %d to %d", block.first, block.last)
             return block

@@ -100,7 +100,9 @@ async def rebuild_metadata(
     for name, topic in topics.items():
         if await _write(config, store, node_id, name, topic, known.get(name)):
             changed.append(name)
-    logger.warning("Rebuilt the metadata of %d topics from the log directories: %s", len(changed), ", ".join(changed))
+    logger.warning(
+        "The metadata of %d topics was rebuilt from the log directories: %s", len(changed), ", ".join(changed)
+    )
     return changed
 
 
@@ -119,7 +121,7 @@ def logs_on_disk(log_manager: LogManager) -> dict[str, list[tuple[int, DiskLog]]
                 try:
                     topic_id = read_topic_id(storage)
                 except ValueError as error:
-                    logger.warning("%s: %s; its topic id is not known", log_dir.path / name, error)
+                    logger.warning("Log %s has an unreadable topic id: %s", log_dir.path / name, error)
                     topic_id = ZERO_UUID
                 changed_ns = _changed_ns(storage.directory)
                 log = DiskLog(log_dir, backend, name, topic_id, stray, changed_ns)
@@ -171,7 +173,7 @@ def _take_back(topics: Mapping[str, RebuiltTopic]) -> None:
                 # The directory's mark of a clean stop may be of a stop after this log was set aside.
                 log.log_dir.take_clean_shutdown_marker()
                 log.backend.rename_log(log.log_dir.path, log.name, str(TopicPartition(name, number)))
-                logger.info("%s is a partition of topic %s again", log.log_dir.path / log.name, name)
+                logger.info("Log %s is a partition of topic %s again", log.log_dir.path / log.name, name)
 
 
 async def _write(
@@ -193,7 +195,7 @@ async def _write(
     if topic.missing:
         logger.warning("Partitions %s of topic %s are in no log directory and begin empty", topic.missing, name)
     if before is not None and before.topic_id not in (None, topic.topic_id):
-        logger.warning("Topic %s gets the id %s of its logs", name, uuid_to_string(topic.topic_id))
+        logger.warning("Topic %s takes the topic id %s of its logs", name, uuid_to_string(topic.topic_id))
     value = encode_topic(TopicAssignment(topic.topic_id, assigned))
     path, settings = topic_path(name), config_path(CONFIG_TOPICS, name)
     operations: list[Operation] = [SetData(path, value) if before is not None else Create(path, value)]

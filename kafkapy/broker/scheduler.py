@@ -64,7 +64,7 @@ class ScheduledTask:
             raise
         except Exception:
             # A background task that fails once must be tried again at its next turn, as in Kafka.
-            logger.exception("Uncaught exception in scheduled task '%s'", self.name)
+            logger.exception("The scheduled task '%s' failed", self.name)
         finally:
             self._running = None
             if self._period_ms >= 0 and not self.cancelled and not self._scheduler.closed:
@@ -134,7 +134,11 @@ class KafkaScheduler:
         if running:
             _, late = await asyncio.wait(running, timeout=timeout_s)
             for unfinished in late:
-                logger.warning("Scheduled task %s did not finish in %.0f s", unfinished.get_name(), timeout_s)
+                logger.warning(
+                    "The scheduled task %s did not finish within %.0f s; the broker stops without it",
+                    unfinished.get_name(),
+                    timeout_s,
+                )
                 unfinished.cancel()
         self._tasks.clear()
         # Not waited for when a task is stuck in a system call: it must not hold a stop for ever.

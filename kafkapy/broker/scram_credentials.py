@@ -94,7 +94,7 @@ def follow(repository: ConfigRepository, cache: CredentialCache) -> None:
             return
         user = desanitize(name)
         for mechanism in cache.update(user, config):
-            logger.error("Ignoring the %s credential of user %s: it cannot be read", mechanism, user)
+            logger.error("The %s credential of user %s cannot be read", mechanism, user)
 
     async def changed(name: str, config: Mapping[str, str]) -> None:
         take(name, config)
@@ -121,7 +121,7 @@ async def add_missing(store: MetadataStore, repository: ConfigRepository, added:
             return {name: text, **config}
 
         await repository.change(CONFIG_USERS, sanitize(user), edit)
-        logger.info("Added user %s with a credential for %s", user, name)
+        logger.info("User %s has a new credential for %s", user, name)
 
 
 class ScramCredentials:
@@ -194,7 +194,7 @@ class ScramCredentials:
         except KafkaError as error:
             return error
         except Exception as error:
-            logger.info("Error encountered while altering user SCRAM credentials", exc_info=error)
+            logger.info("SCRAM credentials cannot be altered", exc_info=error)
             return error_for(code_of(error))
         return None
 

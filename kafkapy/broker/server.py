@@ -231,7 +231,7 @@ class KafkaServer:
         await self.shutdown()
 
     def _on_signal(self, number: int) -> None:
-        logger.info("Received %s", signal.Signals(number).name)
+        logger.info("The broker received %s", signal.Signals(number).name)
         if self._stop_asked is not None:
             self._stop_asked.set()
 
@@ -298,14 +298,14 @@ class KafkaServer:
             try:
                 left = await controller.controlled_shutdown(self.context.node_id)
             except (KafkaError, MetadataStoreError) as error:
-                logger.warning("Controlled shutdown failed: %s", error)
+                logger.warning("The controlled shutdown failed: %s", error)
             else:
                 if not left:
                     return
-                logger.info("Controlled shutdown: %d partitions remain to be moved", len(left))
+                logger.info("The controlled shutdown must still move %d partitions", len(left))
             if attempt < retries:
                 await asyncio.sleep(config.get_int("controlled.shutdown.retry.backoff.ms") / 1000)
-        logger.warning("Stopping although not all leaderships could be handed over")
+        logger.warning("The broker stops although it still leads partitions")
 
     async def _stop_parts(self) -> None:
         self._broker.state = BrokerState.SHUTTING_DOWN
@@ -314,7 +314,7 @@ class KafkaServer:
             try:
                 await part.stop(self._broker)
             except Exception:
-                logger.exception("Error while stopping: %s", part.name)
+                logger.exception("Part '%s' of the broker failed to stop", part.name)
         self._broker.state = BrokerState.NOT_RUNNING
 
     def _stop_failed(self) -> None:

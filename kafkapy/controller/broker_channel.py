@@ -84,7 +84,7 @@ class LocalBrokerChannel(BrokerChannel):
                 return await self._handler.update_metadata(request)
             return await self._handler.stop_replicas(request)
         except Exception as error:
-            logger.exception("Error while handling %s", type(request).__name__)
+            logger.exception("The broker failed to handle %s of the controller", type(request).__name__)
             return BrokerResponse(code_of(error), dict.fromkeys(request.partitions, code_of(error)))
 
 

@@ -75,7 +75,7 @@ class ControllerContext:
     # --- brokers ------------------------------------------------------------------------------------------------------
 
     def is_replica_online(self, broker: int, partition: TopicPartition, with_shutting_down: bool = False) -> bool:
-        """Whether the broker is alive and its log directory works."""
+        """Whether the broker is alive and its log directory for the partition works."""
         alive = broker in self.live_brokers and (with_shutting_down or broker not in self.shutting_down_brokers)
         return alive and partition not in self.offline_dir_partitions.get(broker, ())
 
@@ -172,7 +172,7 @@ class ControllerContext:
         return all(self.replica_state(replica) is status for replica in self.replicas_for(self.partitions_of(topic)))
 
     def offline_replicas(self, partition: TopicPartition) -> tuple[int, ...]:
-        """Assigned brokers that are dead, or whose log directory has failed."""
+        """Assigned brokers that are dead, or whose log directory for the partition failed."""
         return tuple(
             broker
             for broker in self.replicas_of(partition)

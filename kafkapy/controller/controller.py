@@ -114,7 +114,7 @@ class KafkaController:
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
         self._expired = False
-        # The controller's node may name this broker from an earlier session or epoch, so it is not the same.
+        # The controller's node does not tell this: it may name this broker from an earlier session or epoch.
         self._elected = False
         self.current = self._make_controllership(epoch=0)
         """The latest controllership, or the next one."""
@@ -158,8 +158,9 @@ class KafkaController:
     async def start(self, registration: BrokerRegistration) -> None:
         """Register the broker and try to become controller.
 
-        When this broker is elected, it returns after its own requests to itself: all logs are open and the metadata
-        cache is filled. DUPLICATE_BROKER_REGISTRATION when the id is taken; OtherBrokersError.
+        When this broker is elected, the call returns after the controller's first requests to this broker are done: all
+        logs are open and the metadata cache is filled. DUPLICATE_BROKER_REGISTRATION when the id is taken;
+        OtherBrokersError.
         """
         self.store.store.listen_session(self._session_changed)
         await self.store.ensure_paths()
@@ -187,7 +188,7 @@ class KafkaController:
             raise errors.DuplicateBrokerRegistrationError(
                 f"a broker with id {registration.id} is registered already; broker.id must be unique in the cluster"
             ) from None
-        logger.info("Registered broker %d with epoch %d", registration.id, self.registration.epoch)
+        logger.info("Broker %d is registered with epoch %d", registration.id, self.registration.epoch)
 
     def update_config(self, config: BrokerConfig) -> None:
         """Apply a broker configuration whose dynamic part has changed."""
@@ -224,13 +225,13 @@ class KafkaController:
         self.context.epoch, self.context.epoch_version = epoch, version
         self.active_controller_id = self.broker_id
         self._elected = True
-        logger.info("Elected as the controller with epoch %d", epoch)
+        logger.info("This broker is the controller, with epoch %d", epoch)
         try:
             await self._take_over()
         except ControllerMovedError:
             raise
         except Exception:
-            logger.exception("Error while becoming controller; resigning")
+            logger.exception("This broker failed to become the controller; it resigns")
             await self._resign()
             await self.store.resign()
             raise
@@ -248,7 +249,7 @@ class KafkaController:
             self._logs_at_start = None
 
     async def _resign(self) -> None:
-        logger.info("Resigning as the controller")
+        logger.info("This broker resigns as the controller")
         self.active_controller_id = -1
         self._elected = False
         await self._clear()
@@ -311,7 +312,7 @@ class KafkaController:
             try:
                 await self._register(self.registration)
             except (OtherBrokersError, errors.DuplicateBrokerRegistrationError) as error:
-                logger.critical("This broker stops, because its ZooKeeper session has expired: %s", error)
+                logger.critical("This broker stops, because its ZooKeeper session expired: %s", error)
                 if self._replaced is not None:
                     self._replaced()
                 return

@@ -82,7 +82,7 @@ class ControllerEventQueue:
                     future.set_exception(error)
                     future.exception()  # the waiter may be gone: that is no further error
                 elif not known:
-                    logger.exception("Error processing event %s", name)
+                    logger.exception("Controller event %s failed", name)
             else:
                 if future is not None and not future.done():
                     future.set_result(result)

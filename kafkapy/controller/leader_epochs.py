@@ -76,4 +76,6 @@ async def raise_epochs(
         context.leadership.update(written)
         context.leadership.update(await store.partition_states(refused))
     if raised or made:
-        logger.info("The leader epochs of %d partitions rise: their logs were not closed", len(raised) + len(made))
+        logger.info(
+            "The leader epochs of %d partitions rise: their logs were not closed cleanly", len(raised) + len(made)
+        )

@@ -117,7 +117,7 @@ class PartitionStateMachine:
         else:
             moved = set(valid)
         for partition in moved:
-            logger.debug("Changed partition %s from %s to %s", partition, status[partition].value, target.value)
+            logger.debug("Partition %s changed from %s to %s", partition, status[partition].value, target.value)
             status[partition] = target
         return moved
 
@@ -132,14 +132,14 @@ class PartitionStateMachine:
             if online:
                 states[partition] = PartitionState(online[0], 0, online, context.epoch)
             else:
-                logger.error("Partition %s gets no leader: no broker of %s is alive", partition, list(replicas))
+                logger.error("Partition %s has no leader: no broker of %s is alive", partition, list(replicas))
         if not states:
             return set()
         try:
             created = await self._store.create_partition_states(states)
         except NodeExistsError as error:
             # An earlier controller wrote it after this one had read: adopt it rather than overwrite it.
-            logger.warning("Partitions have a state already (%s); reading it", error)
+            logger.warning("Partitions already have a state (%s); the controller adopts it", error)
             existing = await self._store.partition_states(list(states))
             context.leadership.update(existing)
             created = await self._store.create_partition_states({p: s for p, s in states.items() if p not in existing})
@@ -174,11 +174,13 @@ class PartitionStateMachine:
         for partition in partitions:
             state = current.get(partition)
             if state is None:
-                logger.error("Partition %s has no state in the store; no leader is elected", partition)
+                logger.error(
+                    "Partition %s has no state in the metadata store; the controller elects no leader", partition
+                )
                 continue
             if state.controller_epoch > context.epoch:
                 logger.error(
-                    "Partition %s was written by controller epoch %d, after ours (%d); no leader is elected",
+                    "Partition %s has the epoch %d of a later controller, above %d; this controller elects no leader",
                     partition,
                     state.controller_epoch,
                     context.epoch,
@@ -186,10 +188,12 @@ class PartitionStateMachine:
                 continue
             elected = self._elect(partition, state, strategy)
             if elected is None:
-                logger.error("No leader for partition %s can be elected (%s)", partition, strategy.value)
+                logger.error("Partition %s has no replica that can be elected (%s)", partition, strategy.value)
                 continue
             if elected.unclean:
-                logger.warning("Partition %s gets the unclean leader %d", partition, elected.leader)
+                logger.warning(
+                    "Partition %s gets the unclean leader %d and may lose records", partition, elected.leader
+                )
             changed[partition] = state._replace(
                 leader=elected.leader,
                 isr=elected.isr,

@@ -108,7 +108,7 @@ class TopicAdmin:
         topic_id = random_uuid()
         assignment = TopicAssignment(topic_id, plan.assignments)
         logger.info(
-            "Creating topic %s with %d partitions and configuration %s",
+            "Topic %s is created with %d partitions and configuration %s",
             plan.name,
             len(plan.assignments),
             dict(plan.configs),
@@ -259,7 +259,7 @@ class TopicAdmin:
             await self._controller.store.set_topic(name, assignment, existing[1].version)
             context.put_topic(name, context.topic_ids[name], assignment)
             partitions += [TopicPartition(name, number) for number in added]
-            logger.info("Adding %d partitions to topic %s", len(added), name)
+            logger.info("Topic %s gets %d more partitions", name, len(added))
         if partitions:
             await self._controller.current.partitions_created(partitions)
 
@@ -316,4 +316,4 @@ def _has_ids(topics: Sequence[str | UUID]) -> bool:
 
 def _log_late_error(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        logger.error("A request that had timed out failed in the end", exc_info=task.exception())
+        logger.error("An administrative request failed after its timeout", exc_info=task.exception())

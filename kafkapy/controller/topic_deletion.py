@@ -81,7 +81,7 @@ class TopicDeletionManager:
             replicas = context.replicas_for(context.partitions_of(topic))
             if not all(context.is_replica_online(each.broker, each.partition) for each in replicas):
                 context.topics_deletion_ineligible.add(topic)
-                logger.info("Halted deletion of topic %s: it has offline replicas", topic)
+                logger.info("The deletion of topic %s waits for its offline replicas", topic)
 
     async def enqueue(self, topics: Iterable[str]) -> None:
         """Begin to delete marked topics."""
@@ -102,7 +102,7 @@ class TopicDeletionManager:
             topics = {each.partition.topic for each in failed}
             await self._replicas.handle_state_changes(failed, ReplicaStatus.DELETION_INELIGIBLE)
             self._context.topics_deletion_ineligible |= topics
-            logger.info("Halted deletion of topics %s: replicas could not be deleted", ", ".join(sorted(topics)))
+            logger.info("The deletion of topics %s waits: brokers could not delete replicas", ", ".join(sorted(topics)))
             await self.resume()
 
     async def replicas_deleted(self, replicas: Iterable[Replica]) -> None:
@@ -160,7 +160,9 @@ class TopicDeletionManager:
             self._forgotten |= topics
             self._again()
             return
-        logger.error("Offsets of %d deleted topics are still there", len(topics), exc_info=error)
+        logger.error(
+            "The offsets of %d deleted topics could not be removed; the controller retries", len(topics), exc_info=error
+        )
         asyncio.get_running_loop().call_later(RETRY_S, self._again)
 
     async def vanished(self, topic: str) -> None:
@@ -182,7 +184,7 @@ class TopicDeletionManager:
 
     async def _begin(self, topics: list[str]) -> None:
         context = self._context
-        logger.info("Deletion of topics %s begins", ", ".join(topics))
+        logger.info("The deletion of topics %s begins", ", ".join(topics))
         partitions = [partition for topic in topics for partition in context.partitions_of(topic)]
         fresh: list[TopicPartition] = [p for p in partitions if p.topic not in context.topics_deletion_started]
         await self._partitions.handle_state_changes(fresh, PartitionStatus.OFFLINE)
@@ -216,7 +218,7 @@ class TopicDeletionManager:
         topic_id = context.topic_ids[topic]
         context.remove_topic(topic)
         self._forgotten.discard(topic_id)
-        logger.info("Deletion of topic %s successfully completed", topic)
+        logger.info("The deletion of topic %s is complete", topic)
         await self._deleted(topic, topic_id)
 
 

@@ -91,7 +91,7 @@ class Load:
         for key, value in batch.records:
             record = self._types.decode(key, value)
             if record is None:
-                logger.warning("A record of unknown type in %s is skipped", self._partition)
+                logger.warning("The coordinator skips a record of unknown type in %s", self._partition)
             else:
                 records.append(record)
         producer_id = batch.producer_id if batch.is_transactional else -1

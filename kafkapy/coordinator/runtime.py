@@ -5,7 +5,7 @@ so a shard needs no lock.
 
 For the author of a coordinator
 -------------------------------
-    class Shard:                                    # see the Shard protocol below
+    class Shard:                                    # see the Shard protocol in hosted.py
         def __init__(self, context: ShardContext): ...
         def apply(self, record, producer_id=-1, producer_epoch=-1): ...
 
@@ -53,134 +53,37 @@ Tests need neither a loop nor a disk: kafkapy.testing.coordinator has a VirtualC
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
-from functools import lru_cache
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic
 
 from kafkapy import errors
+from kafkapy.coordinator.batches import build, encode
 from kafkapy.coordinator.clock import Clock
-from kafkapy.coordinator.loader import Applies, Load
+from kafkapy.coordinator.hosted import (
+    HostedShard,
+    LoadTimes,
+    Operation,
+    PendingOperation,
+    S,
+    ShardContext,
+    ShardState,
+    T,
+    Turn,
+)
+from kafkapy.coordinator.loader import Load
+from kafkapy.coordinator.log_errors import translated, translated_failure
+from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.coordinator.records import RecordTypes
-from kafkapy.coordinator.result import Later, ProducerStamp, Result
+from kafkapy.coordinator.result import Later, Result
 from kafkapy.coordinator.shard_timer import LONGEST_RELOAD_PAUSE_MS, RELOAD_PAUSE_MS, ShardTimer
 from kafkapy.coordinator.timer import TimerHeap
 from kafkapy.coordinator.writer import PartitionWriter
-from kafkapy.errors import ErrorCode, KafkaError
-from kafkapy.records.batches import RecordBatchBuilder
+from kafkapy.errors import KafkaError
 from kafkapy.records.control import build_end_transaction_marker
 from kafkapy.types import CompressionType, TopicPartition
 
-REMEMBERED_KEY: Final = 100
-"""Characters of a group or transactional id whose partition is remembered; of longer ones it is computed each time."""
-RECORD_OVERHEAD: Final = 64
-"""Bytes that a record takes in a batch beside its key and value, at most."""
-BATCH_OVERHEAD: Final = 61
 APPENDS: Final = "appends"
 """Key of the one timeout for all appends: most end long before, and are not worth one each."""
-
-T = TypeVar("T")
-
-
-class Shard(Applies, Protocol):
-    """The state of one partition's groups or transactions.
-
-    Made by the runtime for a load, and used until it is unloaded; every method runs on the control loop's thread.
-    """
-
-    def on_loaded(self, now_ms: int) -> None:
-        """Start timeouts after the log has been applied."""
-
-    def on_unloaded(self) -> None:
-        """Fail the waiting requests with NOT_COORDINATOR: another broker coordinates the partition now."""
-
-
-S = TypeVar("S", bound=Shard)
-Operation = Callable[[S, int], Result[T]]
-
-
-class ShardState(Enum):
-    """The state of a shard."""
-
-    LOADING = "Loading"
-    ACTIVE = "Active"
-    FAILED = "Failed"
-
-
-@dataclass(slots=True)
-class LoadTimes:
-    """Durations of loads in ms since the broker's start, for metrics."""
-
-    count: int = 0
-    total_ms: int = 0
-    max_ms: int = 0
-
-    def add(self, took_ms: int) -> None:
-        """Add a duration."""
-        self.count += 1
-        self.total_ms += took_ms
-        self.max_ms = max(self.max_ms, took_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class ShardContext(Generic[S]):
-    """The context that a shard is made with."""
-
-    partition: int
-    timer: ShardTimer[S]
-    clock: Clock
-
-
-@dataclass(slots=True, eq=False)
-class _Pending:
-    """An operation that ran and whose records are not committed yet."""
-
-    later: Later[Any]
-    reply: Any
-    after: Callable[[BaseException | None], None] | None
-    timestamp_ms: int
-    encoded: list[tuple[bytes, bytes | None]]
-    producer: ProducerStamp | None = None
-    encoded_bytes: int = 0
-    """Bytes of the records in a batch, at most."""
-    end_offset: int = -1
-    committed: bool = False
-    limited: bool = False
-    """Whether the operation has a timeout."""
-
-
-@dataclass(slots=True, eq=False)
-class _Turn:
-    """A transaction marker, or a later write, that waits for its turn."""
-
-    marker: bool
-    go: Callable[[], None]
-
-
-class _Hosted(Generic[S]):
-    """One shard with its queues. Owned by the runtime."""
-
-    def __init__(self, partition: TopicPartition, leader_epoch: int) -> None:
-        self.partition = partition
-        self.leader_epoch = leader_epoch
-        self.state = ShardState.LOADING
-        self.shard: S
-        self.timer: ShardTimer[S]
-        self.load: Load | None = None
-        self.unwritten: deque[_Pending] = deque()
-        self.uncommitted: deque[_Pending] = deque()
-        self.appending = False
-        """An append is in progress. `uncommitted` entries without an end offset are part of it, or wait for it."""
-        self.marking = False
-        """Whether that append is a transaction marker."""
-        self.turns: deque[_Turn] = deque()
-        """Markers that wait for an append to end, and the writes behind them."""
-        self.max_batch_bytes = 0
-        """The log's largest batch in bytes, as of the last operation."""
-        self.loaded_end = 0
-        """The log's end when it was loaded. Records below it may be uncommitted, and may be lost."""
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -212,8 +115,8 @@ class CoordinatorRuntime(Generic[S]):
         self._partition_count = partition_count
         self._write_timeout_ms = write_timeout_ms
         self._compression = compression
-        self._hosted: dict[int, _Hosted[S]] = {}
-        self._unwritten: list[_Hosted[S]] = []
+        self._hosted: dict[int, HostedShard[S]] = {}
+        self._unwritten: list[HostedShard[S]] = []
         """Shards with records to write at the end of this turn."""
         self._appending: set[int] = set()
         """Partitions with an append in progress, also of an unloaded shard: a load waits for its end."""
@@ -262,7 +165,7 @@ class CoordinatorRuntime(Generic[S]):
         self.timer.close()
 
     def _load(self, partition: TopicPartition, leader_epoch: int, pause_ms: int = RELOAD_PAUSE_MS) -> None:
-        hosted: _Hosted[S] = _Hosted(partition, leader_epoch)
+        hosted: HostedShard[S] = HostedShard(partition, leader_epoch)
         number = partition.partition
         hosted.timer = ShardTimer(self.timer, lambda operation: self.write(number, operation), hosted)
         hosted.shard = self._make_shard(ShardContext(number, hosted.timer, self.clock))
@@ -277,12 +180,12 @@ class CoordinatorRuntime(Generic[S]):
             took = self.clock.monotonic_ms() - started
             self.load_times.add(took)
             if load is not None and load.records:
-                self._logger.info("Loaded %d records from %s in %d ms", load.records, partition, took)
+                self._logger.info("The coordinator loaded %d records from %s in %d ms", load.records, partition, took)
 
         def failed(error: Exception) -> None:
             hosted.state = ShardState.FAILED
             hosted.load = None
-            self._logger.error("%s cannot be loaded: %s", partition, error, exc_info=_unexpected(error))
+            self._logger.error("Partition %s cannot be loaded: %s", partition, error, exc_info=_unexpected(error))
             longer = min(2 * pause_ms, LONGEST_RELOAD_PAUSE_MS)
             self.timer.schedule(hosted, pause_ms, lambda: self._reload(hosted, pause_ms=longer))
 
@@ -291,7 +194,7 @@ class CoordinatorRuntime(Generic[S]):
         if number not in self._appending:
             hosted.load.start()
 
-    def _unload(self, hosted: _Hosted[S], error: KafkaError | None = None) -> None:
+    def _unload(self, hosted: HostedShard[S], error: KafkaError | None = None) -> None:
         self._hosted.pop(hosted.partition.partition, None)
         self.timer.cancel(hosted)
         hosted.timer.close()
@@ -310,7 +213,7 @@ class CoordinatorRuntime(Generic[S]):
         if hosted.state is ShardState.ACTIVE:
             hosted.shard.on_unloaded()
 
-    def _reload(self, hosted: _Hosted[S], error: KafkaError | None = None, pause_ms: int = RELOAD_PAUSE_MS) -> None:
+    def _reload(self, hosted: HostedShard[S], error: KafkaError | None = None, pause_ms: int = RELOAD_PAUSE_MS) -> None:
         if self._hosted.get(hosted.partition.partition) is hosted:
             self._unload(hosted, error)
             self._load(hosted.partition, hosted.leader_epoch, pause_ms)
@@ -331,14 +234,13 @@ class CoordinatorRuntime(Generic[S]):
             now = self.clock.time_ms()
             result = operation(hosted.shard, now)
             later: Later[T] = Later()
-            pending = _Pending(later, result.reply, result.after, now, [], result.producer)
+            pending = PendingOperation(later, result.reply, result.after, now, [], result.producer)
         except KafkaError as error:
             return Later.failure(translated(error))
         if not result.records:
             self._wait_for_committed(hosted, pending)
             return later
-        self._encode(result, pending)
-        size = pending.encoded_bytes + BATCH_OVERHEAD
+        size = encode(result.records, pending)
         if size > hosted.max_batch_bytes:
             refusal = errors.MessageTooLargeError(f"{size} bytes are more than {hosted.partition} takes in one batch")
             if result.after is not None:
@@ -361,7 +263,7 @@ class CoordinatorRuntime(Generic[S]):
         except KafkaError as error:
             return Later.failure(translated(error))
         later: Later[T] = Later()
-        self._wait_for_committed(hosted, _Pending(later, reply, None, now, []))
+        self._wait_for_committed(hosted, PendingOperation(later, reply, None, now, []))
         return later
 
     def complete_transaction(
@@ -383,7 +285,7 @@ class CoordinatorRuntime(Generic[S]):
             self._write_marker(partition, producer_id, producer_epoch, coordinator_epoch, committed, later)
 
         if hosted.appending or hosted.unwritten or hosted.turns:
-            hosted.turns.append(_Turn(True, go))
+            hosted.turns.append(Turn(True, go))
         else:
             go()
         return later
@@ -414,10 +316,10 @@ class CoordinatorRuntime(Generic[S]):
                 return
             # The log may refuse a marker for its epoch, so it is written before anything is applied.
             if isinstance(outcome, Exception):
-                later.fail(_translated(outcome))
+                later.fail(translated_failure(outcome))
                 return
             hosted.shard.apply_end_transaction_marker(producer_id, producer_epoch, committed)
-            pending = _Pending(later, None, None, now, [], end_offset=outcome)
+            pending = PendingOperation(later, None, None, now, [], end_offset=outcome)
             hosted.uncommitted.append(pending)
             self._commit(hosted)
             self._limit_wait(hosted, pending)
@@ -425,12 +327,12 @@ class CoordinatorRuntime(Generic[S]):
         hosted.marking = True
         self._append(hosted, marker, written)
 
-    def _after_markers(self, hosted: _Hosted[S], write: Callable[[], Later[T]]) -> Later[T]:
+    def _after_markers(self, hosted: HostedShard[S], write: Callable[[], Later[T]]) -> Later[T]:
         later: Later[T] = Later()
-        hosted.turns.append(_Turn(False, lambda: write().then(lambda done: _hand_over(done, later))))
+        hosted.turns.append(Turn(False, lambda: write().then(lambda done: _hand_over(done, later))))
         return later
 
-    def _active(self, partition: int) -> _Hosted[S]:
+    def _active(self, partition: int) -> HostedShard[S]:
         hosted = self._hosted.get(partition)
         if hosted is None or hosted.state is ShardState.FAILED:
             raise errors.NotCoordinatorError(f"{self.topic}-{partition} is not coordinated by this broker")
@@ -438,25 +340,20 @@ class CoordinatorRuntime(Generic[S]):
             raise errors.CoordinatorLoadInProgressError(f"{hosted.partition} is being loaded")
         return hosted
 
-    def _apply(self, hosted: _Hosted[S], result: Result[T]) -> None:
+    def _apply(self, hosted: HostedShard[S], result: Result[T]) -> None:
         producer_id, producer_epoch = result.producer or (-1, -1)
         try:
             for record in result.records:
                 hosted.shard.apply(record, producer_id, producer_epoch)
         except Exception:
             # The shard is not what its log says any more.
-            self._logger.exception("A record cannot be applied to %s; it is loaded again", hosted.partition)
+            self._logger.exception(
+                "A record of partition %s cannot be applied; the coordinator loads the partition again",
+                hosted.partition,
+            )
             self._reload(hosted, errors.UnknownServerError())
 
-    def _encode(self, result: Result[T], pending: _Pending) -> None:
-        size = 0
-        for record in result.records:
-            key, value = encoded = record.encode()
-            pending.encoded.append(encoded)
-            size += len(key) + RECORD_OVERHEAD if value is None else len(key) + len(value) + RECORD_OVERHEAD
-        pending.encoded_bytes = size
-
-    def _wait_for_committed(self, hosted: _Hosted[S], pending: _Pending) -> None:
+    def _wait_for_committed(self, hosted: HostedShard[S], pending: PendingOperation) -> None:
         """Answer an operation without records once all that it may have seen is committed."""
         if hosted.unwritten:
             hosted.unwritten.append(pending)
@@ -480,10 +377,12 @@ class CoordinatorRuntime(Generic[S]):
                 self._flush(hosted)
             except Exception:
                 # Other shards are unaffected; the waiting requests of this one get an answer.
-                self._logger.exception("%s cannot be written to; it is loaded again", hosted.partition)
+                self._logger.exception(
+                    "Partition %s cannot be written to; the coordinator loads the partition again", hosted.partition
+                )
                 self._reload(hosted, errors.UnknownServerError())
 
-    def _flush(self, hosted: _Hosted[S]) -> None:
+    def _flush(self, hosted: HostedShard[S]) -> None:
         if not hosted.unwritten or hosted.state is not ShardState.ACTIVE or hosted.appending:
             return
         written = list(hosted.unwritten)
@@ -494,8 +393,12 @@ class CoordinatorRuntime(Generic[S]):
             if self._hosted.get(hosted.partition.partition) is not hosted:
                 return
             if isinstance(outcome, Exception):
-                self._logger.error("Records cannot be written to %s: %s; it is loaded again", hosted.partition, outcome)
-                self._reload(hosted, _translated(outcome))
+                self._logger.error(
+                    "Records cannot be written to partition %s: %s; the coordinator loads the partition again",
+                    hosted.partition,
+                    outcome,
+                )
+                self._reload(hosted, translated_failure(outcome))
                 return
             waiting = [pending for pending in hosted.uncommitted if pending.end_offset < 0]
             for pending in waiting:
@@ -506,9 +409,9 @@ class CoordinatorRuntime(Generic[S]):
                     self._limit_wait(hosted, pending)
 
         # Refused as a whole or taken as a whole: a part of it would be applied but not written.
-        self._append(hosted, self._build(written, hosted.max_batch_bytes), ended)
+        self._append(hosted, build(written, hosted.max_batch_bytes, self._compression), ended)
 
-    def _append(self, hosted: _Hosted[S], batches: bytes, then: Callable[[int | Exception], None]) -> None:
+    def _append(self, hosted: HostedShard[S], batches: bytes, then: Callable[[int | Exception], None]) -> None:
         """Give the writer the shard's only append in progress. `then` is called in any case."""
         number = hosted.partition.partition
 
@@ -521,7 +424,9 @@ class CoordinatorRuntime(Generic[S]):
                 if hosted.unwritten or hosted.turns:
                     self._go_on(hosted)
             except Exception:
-                self._logger.exception("%s cannot be written to; it is loaded again", hosted.partition)
+                self._logger.exception(
+                    "Partition %s cannot be written to; the coordinator loads the partition again", hosted.partition
+                )
                 self._reload(hosted, errors.UnknownServerError())
             if current is not None and current is not hosted and current.load is not None:
                 current.load.start()
@@ -531,12 +436,12 @@ class CoordinatorRuntime(Generic[S]):
         try:
             self._writer.append(hosted.partition, batches, hosted.leader_epoch, done)
         except Exception:
-            self._logger.exception("%s cannot be written to", hosted.partition)
+            self._logger.exception("Partition %s cannot be written to", hosted.partition)
             done(errors.UnknownServerError())
         if hosted.appending and APPENDS not in self.timer:
             self.timer.schedule(APPENDS, self._write_timeout_ms(), self._appends_too_late)
 
-    def _go_on(self, hosted: _Hosted[S]) -> None:
+    def _go_on(self, hosted: HostedShard[S]) -> None:
         """Write the records that waited for an append to end."""
         self._flush(hosted)
         while hosted.turns and not hosted.marking:
@@ -556,53 +461,15 @@ class CoordinatorRuntime(Generic[S]):
         for hosted in late:
             for pending in [*hosted.uncommitted, *hosted.unwritten]:
                 if not pending.later.done and now - pending.timestamp_ms >= timeout_ms:
-                    error = errors.CoordinatorNotAvailableError("The records were not written in time")
-                    after, pending.after = pending.after, None
-                    if after is not None:
-                        after(error)
-                    pending.later.fail(error)
+                    pending.fail(errors.CoordinatorNotAvailableError("The records were not written in time"))
 
-    def _build(self, written: list[_Pending], limit: int) -> bytes:
-        """The records as batches that operations share, without splitting one's; transactional ones apart."""
-        batches: list[bytes] = []
-        builder: RecordBatchBuilder | None = None
-        stamp: ProducerStamp | None = None
-        for pending in written:
-            if not pending.encoded:
-                continue
-            if builder is not None and (pending.producer != stamp or builder.size + pending.encoded_bytes > limit):
-                batches.append(self._finished(builder, stamp))
-                builder = None
-            if builder is None:
-                builder, stamp = RecordBatchBuilder(), pending.producer
-            for key, value in pending.encoded:
-                builder.append(pending.timestamp_ms, key, value)
-            pending.encoded = []
-        if builder is not None:
-            batches.append(self._finished(builder, stamp))
-        return batches[0] if len(batches) == 1 else b"".join(batches)
-
-    def _finished(self, builder: RecordBatchBuilder, stamp: ProducerStamp | None) -> bytes:
-        if stamp is None:
-            return builder.build(self._compression)
-        return builder.build(
-            self._compression,
-            producer_id=stamp.producer_id,
-            producer_epoch=stamp.producer_epoch,
-            transactional=True,
-        )
-
-    def _limit_wait(self, hosted: _Hosted[S], pending: _Pending) -> None:
+    def _limit_wait(self, hosted: HostedShard[S], pending: PendingOperation) -> None:
         """Fail an operation whose records are not committed in time; they stay."""
         if pending.committed or pending.later.done:
             return
 
         def too_late() -> None:
-            error = errors.CoordinatorNotAvailableError("The records were not replicated in time")
-            after, pending.after = pending.after, None
-            if after is not None:
-                after(error)
-            pending.later.fail(error)
+            pending.fail(errors.CoordinatorNotAvailableError("The records were not replicated in time"))
 
         pending.limited = True
         self.timer.schedule(pending, self._write_timeout_ms(), too_late)
@@ -612,7 +479,7 @@ class CoordinatorRuntime(Generic[S]):
         if hosted is not None:
             self._commit(hosted)
 
-    def _commit(self, hosted: _Hosted[S]) -> None:
+    def _commit(self, hosted: HostedShard[S]) -> None:
         if not hosted.uncommitted:
             return
         high_watermark = self._writer.high_watermark(hosted.partition)
@@ -621,7 +488,7 @@ class CoordinatorRuntime(Generic[S]):
         while waiting and 0 <= waiting[0].end_offset <= high_watermark:
             self._finish(waiting.popleft())
 
-    def _finish(self, pending: _Pending) -> None:
+    def _finish(self, pending: PendingOperation) -> None:
         pending.committed = True
         if pending.limited:
             self.timer.cancel(pending)
@@ -631,7 +498,7 @@ class CoordinatorRuntime(Generic[S]):
                 after(None)
             except Exception:
                 # Those behind it in the queue have nothing to do with it.
-                self._logger.exception("What follows on a write could not be done")
+                self._logger.exception("A callback of a completed write failed")
                 pending.later.fail(errors.UnknownServerError())
         reply = pending.reply
         if isinstance(reply, Later):
@@ -645,54 +512,6 @@ def _hand_over(done: Later[Any], later: Later[Any]) -> None:
         later.fail(done.error)
     else:
         later.set(done.result())
-
-
-def partition_of(key: str, partition_count: int) -> int:
-    """The partition of a coordinator topic that a key belongs to.
-
-    It is the absolute value of Java's hash of the text, 0 for the least number
-    (org.apache.kafka.common.utils.Utils.abs).
-    """
-    # Clients choose the keys, and may send any number of them with 32,767 characters each: those are not remembered.
-    return (_remembered if len(key) <= REMEMBERED_KEY else _partition_of)(key, partition_count)
-
-
-def _partition_of(key: str, partition_count: int) -> int:
-    value = abs(java_hash(key))
-    return 0 if value > 0x7FFFFFFF else value % partition_count
-
-
-_remembered = lru_cache(10_000)(_partition_of)
-
-
-def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 code units, as a signed 32-bit number."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
-
-
-_TRANSLATED: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-}
-
-
-def translated(error: KafkaError) -> KafkaError:
-    """The retriable error for a log's error; clients look it up again."""
-    code = _TRANSLATED.get(error.code)
-    return error if code is None else errors.error_for(code, error.message)
-
-
-def _translated(error: Exception) -> KafkaError:
-    return translated(error if isinstance(error, KafkaError) else errors.KafkaStorageError())
 
 
 def _unexpected(error: Exception) -> Exception | None:

@@ -88,7 +88,7 @@ class ShardTimer(Generic[S]):
             later = self._run(operation)
         except Exception as error:
             # A defect, here or in a plugin: without the timeout its members would stay for ever.
-            logger.exception("A timeout of %s failed, and is tried again in %d ms", self._name, pause_ms)
+            logger.exception("A timeout of %s failed; the coordinator retries in %d ms", self._name, pause_ms)
             later = Later()
             later.fail(error if isinstance(error, KafkaError) else UnknownServerError())
         later.then(ended)

@@ -111,5 +111,5 @@ class TimerHeap:
                 live[1]()
             except Exception:
                 # One member's timeout must not block those of all others.
-                logger.exception("Timeout %s could not be handled", key)
+                logger.exception("The handler of timeout %s failed", key)
         self._arm()

@@ -198,7 +198,7 @@ class PartitionLogWriter:
 
     def _report(self, failures: list[Exception]) -> None:
         for error in failures:
-            logger.error("What follows on an append could not be done", exc_info=error)
+            logger.error("A callback of a completed append failed", exc_info=error)
 
     def _watch(self, partition: TopicPartition, log: PartitionLog, end_offset: int) -> None:
         if log.high_watermark < end_offset:

@@ -159,11 +159,11 @@ class Cleaner:
             cleaned = cleaning.clean(first, count, fd, path)
             files.finish(cleaned.aborted_transactions(), max(segments[first + count - 1][5], 0))
             if not cleaning.is_current():
-                raise CleaningStopped(f"{log.topic}-{log.partition} has changed while it was cleaned")
+                raise CleaningStopped(f"Partition {log.topic}-{log.partition} changed during its cleaning")
             files.promote()
             swapped = cleaning.swap(first, count, cleaned)
             if not swapped:
-                raise CleaningStopped(f"{log.topic}-{log.partition} has changed while it was cleaned")
+                raise CleaningStopped(f"Partition {log.topic}-{log.partition} changed during its cleaning")
             try:
                 files.install(bases, log.config.file_delete_delay_ms)
             except OSError as error:
@@ -373,7 +373,7 @@ class LogCleaner:
             logger.info("%s", stopped)
         except OSError as error:
             if self._logs().get(tp) is target.log and not target.log.offline_errno:
-                logger.error("Cleaning %s failed: %s", tp, error)
+                logger.error("The cleaning of %s failed: %s", tp, error)
                 self._on_error(tp, error)
         except Exception as error:
             if self._logs().get(tp) is target.log:
@@ -411,4 +411,8 @@ class LogCleaner:
             figures["bytes_written"] / 1e6, figures["records_read"], figures["records_written"], stats.seconds,
         )  # fmt: skip
         if figures["records_without_key"]:
-            logger.warning("%s: %d records without a key were dropped", target.tp, figures["records_without_key"])
+            logger.warning(
+                "Partition %s had %d records without a key, which the cleaner dropped",
+                target.tp,
+                figures["records_without_key"],
+            )

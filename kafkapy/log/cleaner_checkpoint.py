@@ -61,7 +61,11 @@ class CleanerCheckpoints:
                 table = read_checkpoint(directory / CLEANER_OFFSET_FILE) if self._files else {}
             except CheckpointError as error:
                 # Nothing is lost: everything counts as dirty once more.
-                logger.warning("%s: %s; its logs are cleaned from their start", error.filename, error.strerror)
+                logger.warning(
+                    "Checkpoint %s cannot be read: %s; the cleaner begins at the start of its logs",
+                    error.filename,
+                    error.strerror,
+                )
                 table = {}
             self._tables[directory] = table
         return table

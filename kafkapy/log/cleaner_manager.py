@@ -73,7 +73,12 @@ def log_to_clean(tp: TopicPartition, log: PartitionLog, checkpoint: int | None, 
     if first_dirty < start:
         first_dirty = start
     elif first_dirty > end:
-        logger.warning("%s: the checkpoint %d is above the log end %d; all of the log is dirty", tp, first_dirty, end)
+        logger.warning(
+            "Partition %s has the cleaner checkpoint %d above the log end %d; the cleaner begins at the log start",
+            tp,
+            first_dirty,
+            end,
+        )
         first_dirty = start
     closed = segments[:-1]
     ends = [segment[0] for segment in segments[1:]]
@@ -265,7 +270,7 @@ class LogCleanerManager:
         """
         with self._condition:
             self._uncleanable[tp] = reason
-        logger.error("%s cannot be cleaned and is left alone: %s", tp, reason)
+        logger.error("Partition %s is uncleanable until a restart: %s", tp, reason)
 
     def uncleanable_bytes(self, now_ms: int) -> int:
         """Bytes of dirty segments in partitions that cannot be cleaned."""

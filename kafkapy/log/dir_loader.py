@@ -101,7 +101,7 @@ class DirLoader:
         self._finish_deletes(scans)
         seconds = time.monotonic() - started
         count = len(table.logs())
-        logger.info("Loaded %d logs (%d segments recovered) in %d ms", count, recovered, seconds * 1000)
+        logger.info("The log manager loaded %d logs (%d segments recovered) in %d ms", count, recovered, seconds * 1000)
         return count
 
     def _scan(self) -> list[DirScan]:

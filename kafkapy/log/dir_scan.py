@@ -133,14 +133,16 @@ def scan_directory(log_dir: LogDir, backends: Iterable[StorageBackend]) -> DirSc
                 scan.deleted.append((backend, name))
                 continue
             if name.endswith("-stray"):
-                logger.info("%s in %s was set aside by an earlier start", name, log_dir.path)
+                logger.info("Stray log %s in %s was set aside by an earlier start", name, log_dir.path)
                 continue
             is_future = name.endswith(FUTURE_SUFFIX)
             tp = future_of(name) if is_future else parse_directory_name(name)
             if tp is None:
-                logger.warning("%s in %s is no partition's directory and is left alone", name, log_dir.path)
+                logger.warning("Directory %s in %s is not a partition; the broker ignores it", name, log_dir.path)
             elif tp.topic == METADATA_TOPIC:
-                logger.info("%s in %s is of a KRaft controller and is left alone", name, log_dir.path)
+                logger.info(
+                    "Directory %s in %s belongs to a KRaft controller; the broker ignores it", name, log_dir.path
+                )
             elif is_future:
                 scan.futures.append(FoundLog(backend, name, tp))
             else:
@@ -190,7 +192,7 @@ def drop_unused(scans: Sequence[DirScan]) -> list[tuple[LogDir, OSError]]:
             except OSError as error:
                 failures.append((scan.log_dir, error))
                 continue
-            logger.warning("%s in %s, which never held a record, is not the only one", each.name, scan.log_dir.path)
+            logger.warning("Log %s in %s is an empty duplicate; the broker deletes it", each.name, scan.log_dir.path)
             scan.logs.remove(each)
             scan.deleted.append((each.backend, renamed))
             found[each.tp] -= 1

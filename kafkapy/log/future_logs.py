@@ -161,7 +161,7 @@ class FutureLogs:
             raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be moved to {directory}: {error.strerror}") from error
         self._futures[tp] = FutureLog(tp, future, Place(target, name, place.backend))
         table.count(directory, 1)
-        logger.info("Created future log for partition %s in %s", tp, directory)
+        logger.info("The future log of partition %s was created in %s", tp, directory)
         return True
 
     def adopt(self, tp: TopicPartition, log: PartitionLog, place: Place) -> None:
@@ -181,21 +181,29 @@ class FutureLogs:
             log, place = table.get(tp), table.place(tp)
             self._cleaner.pause(tp)
             if log is None or place is None:
-                logger.warning("%s is in %s only as a future log; its log was not found", tp, future.place.log_dir.path)
+                logger.warning(
+                    "Partition %s has only a future log in %s; its log was not found", tp, future.place.log_dir.path
+                )
                 continue
             if any(log.topic_id) and any(future.log.topic_id) and log.topic_id != future.log.topic_id:
-                logger.warning("The future log of %s in %s is of a deleted topic", tp, future.place.log_dir.path)
+                logger.warning(
+                    "The future log of %s in %s belongs to a deleted topic; the broker deletes it",
+                    tp,
+                    future.place.log_dir.path,
+                )
                 self.remove(tp)
                 continue
             with self._blamed_on(future):
                 source, destination = place.log_dir.path, future.place.log_dir.path
                 if checkpoints.get(source, tp) != checkpoints.get(destination, tp):
-                    logger.warning("%s was cleaned without its future log, which is copied anew", tp)
+                    logger.warning(
+                        "Partition %s was cleaned without its future log; the broker copies the log again", tp
+                    )
                     future.log.truncate_fully_and_start_at(log.log_start_offset)
                     self._cleaner.copy_checkpoint(tp, source, destination)
                 # What a crash took from the log, or a leader, while the copy's disk was away, is not in it any more.
                 future.log.truncate_to(_common_end(log, future.log))
-            logger.info("The move of %s to %s goes on from offset %d", tp, destination, future.log.log_end_offset)
+            logger.info("The move of %s to %s continues at offset %d", tp, destination, future.log.log_end_offset)
 
     def remove(self, tp: TopicPartition) -> bool:
         """Gives a move up and deletes the future log; False without one.
@@ -220,7 +228,7 @@ class FutureLogs:
             except OSError as error:
                 self._table.fail_dir(log_dir.path, error)
                 return True
-        logger.info("The move of %s to %s is given up", tp, log_dir.path)
+        logger.info("The move of %s to %s is cancelled", tp, log_dir.path)
         self._work.delete_later(Place(log_dir, renamed, backend), future.log.config.file_delete_delay_ms)
         return True
 
@@ -311,7 +319,7 @@ class FutureLogs:
         elif outcome == future_log.ENDED:
             return Progress.ENDED
         elif outcome == future_log.CORRUPT:
-            logger.error("%s cannot be moved: there is no batch at offset %d", future.tp, copy.log_end_offset)
+            logger.error("Partition %s cannot be moved: it has no batch at offset %d", future.tp, copy.log_end_offset)
             self._stop(future)
             return Progress.FAILED
         self._keep_in_line(future, log)
@@ -390,7 +398,7 @@ class FutureLogs:
         try:
             return future.copy.begin_swap()
         except OSError as error:
-            logger.warning("%s cannot be moved now: %s", future.tp, error)
+            logger.warning("Partition %s cannot be moved now: %s", future.tp, error)
             self._table.log_failed(future.tp, error)
             return False
 
@@ -443,7 +451,7 @@ class FutureLogs:
     def _after_swap(self, tp: TopicPartition, log: PartitionLog, old: Place, renamed: str) -> None:
         table = self._table
         place = table.place(tp)
-        logger.info("Moved partition %s from %s to %s", tp, old.log_dir.path, place and place.log_dir.path)
+        logger.info("Partition %s moved from %s to %s", tp, old.log_dir.path, place and place.log_dir.path)
         self._cleaner.resume(tp)
         try:
             log.write_leader_epochs()
@@ -471,7 +479,7 @@ class FutureLogs:
         try:
             yield
         except OSError as error:
-            logger.warning("The move of %s cannot go on: %s", future.tp, error)
+            logger.warning("The move of %s cannot continue: %s", future.tp, error)
             if error.errno not in NOT_THE_DISK:
                 self._stop(future)
                 self._table.fail_dir(future.place.log_dir.path, error)

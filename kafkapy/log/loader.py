@@ -168,7 +168,9 @@ def load_log(
         try:
             epochs = parse_leader_epochs(data)
         except ValueError as error:
-            logger.warning("%s: %s; the leader epochs are read from the log again", tp, error)
+            logger.warning(
+                "Partition %s has a malformed leader epoch file: %s; recovery reads the epochs from the log", tp, error
+            )
             clean, recovery_point = False, 0
     report.deleted_segments, first_recovered, report.recovered_segments, report.cut_bytes = load(
         log,
@@ -179,9 +181,11 @@ def load_log(
         epochs=epochs,
     )
     if report.deleted_segments:
-        logger.warning("%s: segments %s were removed: they do not continue the log", tp, report.deleted_segments)
+        logger.warning(
+            "Recovery of %s removed the segments %s: they do not continue the log", tp, report.deleted_segments
+        )
     if report.cut_bytes:
-        logger.warning("%s: %d bytes behind the last whole batch are cut off", tp, report.cut_bytes)
+        logger.warning("Recovery of %s cut off %d bytes after the last whole batch", tp, report.cut_bytes)
     if report.deleted_segments or first_recovered >= 0:
         names = storage.names()
     _load_producers(log, storage, names, first_recovered, report)
@@ -208,7 +212,7 @@ def _remove_orphans(storage: LogStorage, names: list[str], bases: set[int]) -> i
         if name.endswith(suffixes) and name[: name.index(".")].isdigit() and int(name[: name.index(".")]) not in bases
     ]
     for name in orphans:
-        logger.warning("%s/%s belongs to no segment and is removed", storage.directory, name)
+        logger.warning("File %s/%s belongs to no segment; the broker deletes it", storage.directory, name)
         storage.remove_file(name)
     return len(orphans)
 
@@ -233,7 +237,11 @@ def _load_producers(
         if suffix == "txnindex" and int(stem) < limit:
             data = storage.read_file(name)
             if data and load_aborted(log, data) < 0:
-                logger.warning("%s: %s is malformed; aborted transactions are read from the log", log, name)
+                logger.warning(
+                    "The file of %s is malformed: %s; recovery reads aborted transactions from the log",
+                    log,
+                    name,
+                )
                 limit = malformed = int(stem)
         elif suffix == "snapshot":
             if int(stem) > log.log_end_offset:

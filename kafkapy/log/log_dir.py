@@ -127,7 +127,7 @@ class LogDir:
             try:
                 found.append(insist(read_checkpoint, self.path / name))
             except CheckpointError as error:
-                logger.warning("%s is ignored: %s", error.filename, error.strerror)
+                logger.warning("Checkpoint %s is ignored: %s", error.filename, error.strerror)
                 found.append({})
         self._written = {RECOVERY_POINT_FILE: found[0], LOG_START_OFFSET_FILE: found[1]}
         return found[0], found[1], found[2]

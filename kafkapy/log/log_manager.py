@@ -248,7 +248,7 @@ class LogManager:
                 self.table.fail_dir(log_dir.path, error)
                 continue
             self.table.add(tp, log, Place(log_dir, name, backend))
-            logger.info("Created log for partition %s in %s", tp, log_dir.path)
+            logger.info("The log of partition %s was created in %s", tp, log_dir.path)
             return log
 
     def _backend(self, config: LogConfig) -> StorageBackend:
@@ -407,7 +407,7 @@ class LogManager:
             log_dir.release()
         self.table.clear()
         self._queue = None
-        logger.info("Shutdown of the log manager complete")
+        logger.info("The log manager stopped")
 
 
 def _close_log(log: PartitionLog) -> OSError | None:

@@ -65,7 +65,7 @@ class LogWork:
             elif path is not None:
                 self._table.fail_dir(path, error)
         except Exception:
-            logger.exception("Background work on %s failed", log)
+            logger.exception("The background work of %s failed", log)
 
     def flush_later(self, log: PartitionLog, flush: Callable[[PartitionLog], object]) -> None:
         """Has a thread of the scheduler sync a log."""
@@ -93,7 +93,11 @@ class LogWork:
 
         def remove() -> None:
             if successor is not None and successor.failure is not None:
-                logger.warning("%s is kept: %s has failed", place.log_dir.path / place.name, successor.path)
+                logger.warning(
+                    "Log %s is not deleted: log directory %s, which holds its copy, failed",
+                    place.log_dir.path / place.name,
+                    successor.path,
+                )
                 return
             try:
                 if log is not None:
@@ -102,6 +106,6 @@ class LogWork:
             except OSError as error:
                 self._table.fail_dir(place.log_dir.path, error)
             else:
-                logger.info("Deleted %s in %s", place.name, place.log_dir.path)
+                logger.info("Log %s was deleted in %s", place.name, place.log_dir.path)
 
         self.later(remove, delay_ms)

@@ -82,12 +82,21 @@ def _delete_while(log: PartitionLog, due: Callable[[int, int, int], bool], why: 
         log.roll()
     deleted = log.delete_segments_below(end)
     if deleted:
-        logger.info("%s-%d: deleted %d segments up to offset %d, %s", log.topic, log.partition, len(deleted), end, why)
+        logger.info(
+            "Retention of %s-%d deleted %d segments up to offset %d, %s",
+            log.topic,
+            log.partition,
+            len(deleted),
+            end,
+            why,
+        )
     return len(deleted)
 
 
 def _below_log_start(log: PartitionLog) -> int:
     deleted = log.delete_segments_below(log.log_start_offset)
     if deleted:
-        logger.info("%s-%d: deleted %d segments below the log start", log.topic, log.partition, len(deleted))
+        logger.info(
+            "Retention of %s-%d deleted %d segments below the log start", log.topic, log.partition, len(deleted)
+        )
     return len(deleted)

@@ -63,6 +63,6 @@ def warn_of_shortage(error: OSError) -> None:
             _warned_at = now
     if due:
         logger.warning(
-            "A file operation is tried again: %s. Raise the limit of open files (ulimit -n) or the memory.",
+            "A file operation failed and is retried: %s. Raise the limit of open files (ulimit -n), or free memory",
             error.strerror or error,
         )

@@ -91,7 +91,7 @@ class StrayLogs:
         """Tell the operator what to do."""
         if self.set_aside:
             logger.error(
-                "%d partitions are not in the metadata store and were set aside: the store was lost or is older than "
-                "the logs. `kafkapy-server --rebuild-metadata` makes topics of them again",
+                "The broker set %d partitions aside, which the metadata store does not know: the store was lost or "
+                "is older than the logs. `kafkapy-server --rebuild-metadata` restores their topics",
                 len(self.set_aside),
             )

@@ -134,7 +134,7 @@ class AclStore:
     async def _load(self, pattern_type: PatternType, type_name: str) -> None:
         resource_type = resource_type_of(type_name)
         if resource_type is None:
-            logger.warning("Ignoring the ACLs of an unknown resource type: %s", type_name)
+            logger.warning("The broker ignores ACLs of an unknown resource type: %s", type_name)
             return
         names = await self._store.children(acl_type_path(pattern_type, resource_type))
         async for chunk in in_chunks(names):
@@ -183,7 +183,7 @@ class AclStore:
                 pattern = decode(value)
                 check_path(acl_path(pattern))
             except ValueError as error:
-                logger.error("Ignoring a notification: %s", error)
+                logger.error("The broker ignores a malformed notification: %s", error)
             else:
                 patterns[pattern] = None
         async with self._order:

@@ -105,7 +105,7 @@ class ChangeNotifications:
             except StoreUnavailableError:
                 raise
             except Exception:
-                self._logger.exception("Error while processing the notifications below %s", self.path)
+                self._logger.exception("The notifications below %s cannot be processed", self.path)
             self._last = sequence_number(new[-1])
             await self._purge(names)
 
@@ -127,10 +127,11 @@ class ChangeNotifications:
             try:
                 await self.process()
             except StoreUnavailableError as error:
-                self._logger.warning("Notifications below %s cannot be read, and are tried again: %s", self.path, error)
+                said = "The notifications below %s cannot be read; the broker retries: %s"
+                self._logger.warning(said, self.path, error)
                 await asyncio.sleep(RETRY_S)
             except Exception:
-                self._logger.exception("Error while reading the notifications below %s", self.path)
+                self._logger.exception("The reading of the notifications below %s failed", self.path)
                 return
             else:
                 return

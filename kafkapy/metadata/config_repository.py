@@ -186,7 +186,7 @@ class ConfigRepository:
             try:
                 entities[decode_config_change(value)] = None
             except ValueError as error:
-                logger.error("Ignoring a configuration change: %s", error)
+                logger.error("The broker ignores a malformed configuration change: %s", error)
         for entity_path in entities:
             await self._apply(*entity_path.partition("/")[::2])
 
@@ -198,9 +198,9 @@ class ConfigRepository:
         self._config[key] = config
         if entity_type == CONFIG_TOPICS and self.topics_read is not None:
             self.topics_read({name: config})
-        logger.info("Updating %s %s with new configuration: %s", entity_type, name, ", ".join(sorted(config)))
+        logger.info("The configuration of %s %s changed; it sets: %s", entity_type, name, ", ".join(sorted(config)))
         for listener in self._listeners.get(entity_type, ()):
             try:
                 await listener(name, config)
             except Exception:
-                logger.exception("Error while applying the configuration of %s %s", entity_type, name)
+                logger.exception("The configuration of %s %s cannot be applied", entity_type, name)

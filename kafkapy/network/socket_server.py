@@ -384,7 +384,7 @@ class SocketServer:
             if most < config.max_connections:
                 logger.log(
                     logging.INFO if config.max_connections == MAX_INT else logging.WARNING,
-                    "max.connections is bounded to %d by the limit of open files (ulimit -n)",
+                    "The broker lowers max.connections to %d for the limit of open files (ulimit -n)",
                     most,
                 )
         self.quotas.set_broker_limits(most, config.max_connection_creation_rate)
@@ -472,5 +472,5 @@ def _addresses(host: str) -> list[str]:
     try:
         return sorted({str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
     except OSError:
-        logger.warning("max.connections.per.ip.overrides: %s cannot be resolved and is ignored", host)
+        logger.warning("Host %s of max.connections.per.ip.overrides cannot be resolved; the broker ignores it", host)
         return []

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
 from uuid import UUID
 
 from kafkapy._speedups.protocol.codec import DecodeError, decode_message, decode_message_from
@@ -70,6 +70,8 @@ __all__ = [
     "uint32",
     "uuid",
 ]
+
+V = TypeVar("V", contravariant=True)
 
 NEWEST = 0x7FFF
 """The highest version number of the wire's int16, and the end of "3+"."""
@@ -177,121 +179,55 @@ def _field(
     return Field("", kind, carried, can_be_null, default, ignorable, tag, in_tags, element, struct, compactable)
 
 
-def boolean(
-    versions: str | None = None,
-    /,
-    *,
-    default: bool | _Unset = UNSET,
-    ignorable: bool = False,
-    tag: int | None = None,
-    tagged: str | None = None,
-) -> Any:
-    """True or False, one byte."""
-    return _field("boolean", versions, default, None, ignorable, tag, tagged)
+class _Scalar(Protocol[V]):
+    """The declaration of a field whose values have one size."""
+
+    def __call__(
+        self,
+        versions: str | None = None,
+        /,
+        *,
+        default: V | _Unset = UNSET,
+        ignorable: bool = False,
+        tag: int | None = None,
+        tagged: str | None = None,
+    ) -> Any: ...
 
 
-def int8(
-    versions: str | None = None,
-    /,
-    *,
-    default: int | _Unset = UNSET,
-    ignorable: bool = False,
-    tag: int | None = None,
-    tagged: str | None = None,
-) -> Any:
-    """A signed integer of 1 byte."""
-    return _field("int8", versions, default, None, ignorable, tag, tagged)
+def _scalar(kind: str) -> _Scalar[Any]:
+    def scalar(
+        versions: str | None = None,
+        /,
+        *,
+        default: Any = UNSET,
+        ignorable: bool = False,
+        tag: int | None = None,
+        tagged: str | None = None,
+    ) -> Any:
+        return _field(kind, versions, default, None, ignorable, tag, tagged)
+
+    scalar.__name__ = scalar.__qualname__ = kind
+    return scalar
 
 
-def int16(
-    versions: str | None = None,
-    /,
-    *,
-    default: int | _Unset = UNSET,
-    ignorable: bool = False,
-    tag: int | None = None,
-    tagged: str | None = None,
-) -> Any:
-    """A signed integer of 2 bytes."""
-    return _field("int16", versions, default, None, ignorable, tag, tagged)
-
-
-def uint16(
-    versions: str | None = None,
-    /,
-    *,
-    default: int | _Unset = UNSET,
-    ignorable: bool = False,
-    tag: int | None = None,
-    tagged: str | None = None,
-) -> Any:
-    """An unsigned integer of 2 bytes."""
-    return _field("uint16", versions, default, None, ignorable, tag, tagged)
-
-
-def int32(
-    versions: str | None = None,
-    /,
-    *,
-    default: int | _Unset = UNSET,
-    ignorable: bool = False,
-    tag: int | None = None,
-    tagged: str | None = None,
-) -> Any:
-    """A signed integer of 4 bytes."""
-    return _field("int32", versions, default, None, ignorable, tag, tagged)
-
-
-def uint32(
-    versions: str | None = None,
-    /,
-    *,
-    default: int | _Unset = UNSET,
-    ignorable: bool = False,
-    tag: int | None = None,
-    tagged: str | None = None,
-) -> Any:
-    """An unsigned integer of 4 bytes."""
-    return _field("uint32", versions, default, None, ignorable, tag, tagged)
-
-
-def int64(
-    versions: str | None = None,
-    /,
-    *,
-    default: int | _Unset = UNSET,
-    ignorable: bool = False,
-    tag: int | None = None,
-    tagged: str | None = None,
-) -> Any:
-    """A signed integer of 8 bytes."""
-    return _field("int64", versions, default, None, ignorable, tag, tagged)
-
-
-def float64(
-    versions: str | None = None,
-    /,
-    *,
-    default: float | _Unset = UNSET,
-    ignorable: bool = False,
-    tag: int | None = None,
-    tagged: str | None = None,
-) -> Any:
-    """An IEEE 754 double, 8 bytes."""
-    return _field("float64", versions, default, None, ignorable, tag, tagged)
-
-
-def uuid(
-    versions: str | None = None,
-    /,
-    *,
-    default: UUID | _Unset = UNSET,
-    ignorable: bool = False,
-    tag: int | None = None,
-    tagged: str | None = None,
-) -> Any:
-    """A uuid.UUID, 16 bytes; ZERO_UUID stands for none."""
-    return _field("uuid", versions, default, None, ignorable, tag, tagged)
+boolean: _Scalar[bool] = _scalar("boolean")
+"""True or False, one byte."""
+int8: _Scalar[int] = _scalar("int8")
+"""A signed integer of 1 byte."""
+int16: _Scalar[int] = _scalar("int16")
+"""A signed integer of 2 bytes."""
+uint16: _Scalar[int] = _scalar("uint16")
+"""An unsigned integer of 2 bytes."""
+int32: _Scalar[int] = _scalar("int32")
+"""A signed integer of 4 bytes."""
+uint32: _Scalar[int] = _scalar("uint32")
+"""An unsigned integer of 4 bytes."""
+int64: _Scalar[int] = _scalar("int64")
+"""A signed integer of 8 bytes."""
+float64: _Scalar[float] = _scalar("float64")
+"""An IEEE 754 double, 8 bytes."""
+uuid: _Scalar[UUID] = _scalar("uuid")
+"""A uuid.UUID, 16 bytes; ZERO_UUID stands for none."""
 
 
 def string(

@@ -90,7 +90,7 @@ class ReplicaAlterLogDirsManager:
             try:
                 self._move(tp)
             except Exception:
-                logger.exception("The move of %s has failed", tp)
+                logger.exception("The move of %s failed", tp)
             if self._log_manager.futures.is_moving(tp):
                 self._stopping.wait(BACKOFF_S)
             with self._lock:

@@ -32,7 +32,7 @@ def effective_log_config(topic: str, overrides: Mapping[str, str], config: Broke
             try:
                 LogConfig.create(config, {key: value})
             except errors.ConfigError as error:
-                logger.error("Topic %s has a setting that cannot be used: %s", topic, error)
+                logger.error("Topic %s has an invalid configuration value, which the broker ignores: %s", topic, error)
             else:
                 usable[key] = value
         return LogConfig.create(config, usable)

@@ -184,7 +184,9 @@ class ReplicaManager:
                 else:
                     self._publish(partition, each, outcome)
         leaders = sum(1 for partition in self._partitions.values() if partition.is_leader)
-        logger.info("%d partitions taken up, %d failed; this broker leads %d", len(wanted), len(failed), leaders)
+        logger.info(
+            "The broker took over %d partitions, of which %d failed; it leads %d", len(wanted), len(failed), leaders
+        )
         return BrokerResponse(partition_errors=failed)
 
     async def _read_configs(self, fresh: set[str], others: set[str]) -> None:
@@ -197,7 +199,7 @@ class ReplicaManager:
                 await self._configs.reload_topics(fresh)
                 await self._configs.load_topics(others)
             except StoreUnavailableError as error:
-                logger.warning("Topics' settings cannot be read, which is tried again: %s", error)
+                logger.warning("Topic configurations cannot be read; the broker retries: %s", error)
                 await asyncio.sleep(STORE_RETRY_S)
             else:
                 return
@@ -556,7 +558,7 @@ class ReplicaManager:
                     outcomes[topic_partition] = ErrorCode.REPLICA_NOT_AVAILABLE
                 except errors.KafkaError as error:
                     if logged < LOGGED_AT_MOST:
-                        logger.warning("Unable to alter the log directory of %s: %s", topic_partition, error)
+                        logger.warning("Partition %s cannot move to another log directory: %s", topic_partition, error)
                     logged += 1
                     outcomes[topic_partition] = errors.code_of(error)
         return outcomes
@@ -594,7 +596,7 @@ class ReplicaManager:
             if partition is not None:
                 partition.offline = True
                 self._leadership_changed(partition)
-        logger.error("Log directory %s is offline; %d partitions with it", directory, len(partitions))
+        logger.error("Log directory %s is offline, and %d partitions with it", directory, len(partitions))
         task = self._loop.create_task(self._tell_controller())
         self._notifications.add(task)
         task.add_done_callback(self._notifications.discard)
@@ -605,10 +607,12 @@ class ReplicaManager:
             try:
                 await self._store.create(LOG_DIR_EVENT_PREFIX, value, sequential=True, make_parents=True)
             except StoreUnavailableError as error:
-                logger.warning("The controller cannot be told of the failed log directory yet: %s", error)
+                logger.warning(
+                    "The controller cannot learn of the failed log directory yet; the broker retries: %s", error
+                )
                 await asyncio.sleep(STORE_RETRY_S)
             except Exception:
-                logger.exception("The controller could not be told of the failed log directory")
+                logger.exception("The controller cannot learn of the failed log directory")
                 return
             else:
                 return

@@ -199,7 +199,7 @@ def show(path: Path, as_json: bool) -> None:
 
 
 class _errors:
-    """Turns errors of the disk and of certificates into one sentence."""
+    """Errors of files and certificates become one sentence."""
 
     def __enter__(self) -> None:
         pass

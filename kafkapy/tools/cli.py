@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "groups": ("kafkapy.tools.groups:groups", "List, describe, reset and delete groups."),
     "transactions": ("kafkapy.tools.transactions:transactions", "List, describe, find and abort transactions."),
     "cluster": ("kafkapy.tools.cluster:cluster", "Show the cluster, its brokers and features."),
+    "acls": ("kafkapy.tools.acls:acls", "List, add and remove access control lists."),
     "users": ("kafkapy.tools.users:users", "List, add, change and delete SCRAM users."),
     "tokens": ("kafkapy.tools.tokens:tokens", "Create, list, renew and expire delegation tokens."),
     "certs": ("kafkapy.tools.certs:certs", "Create, renew and show certificates for development."),
@@ -32,6 +33,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "consume": ("kafkapy.tools.consume:consume", "Print records."),
     "log-dirs": ("kafkapy.tools.log_dirs:log_dirs", "Show log directories, and move partitions between them."),
     "dump-log": ("kafkapy.tools.dump_log:dump_log", "Print log segments, indexes, snapshots and checkpoints."),
+    "profile": ("kafkapy.tools.profile:profile", "Create, use, show and delete profiles of clusters."),
     "completion": ("kafkapy.tools.completion:completion", "Print the completion script of a shell."),
 }
 """Name: (location of the command, its line in the help)."""

@@ -1,97 +1,72 @@
-"""A broker with ACLs whose clients say in their client id who they are, and from where: "User:alice@10.1.1.1".
+"""A broker with ACLs, and clients that log in as anybody, from any loopback address.
 
-It lets a test act as any principal from any host. Without a host it is the connection's.
+The principals are real: SASL/PLAIN gives them, and the authorizer is the one under test. The host of an ACL is the
+address that a client connects from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from broker.conftest import Client
+from broker.sasl_broker import log_in_plain, sasl_config
+from waiting import wait_until
 
 from kafkapy.broker.server import KafkaServer
-from kafkapy.config.broker import BrokerConfig
-from kafkapy.config.properties import Properties
 from kafkapy.errors import ErrorCode
-from kafkapy.plugins import PluginManager, hookimpl
 from kafkapy.protocol.messages.create_acls import CreateAclsRequest
 from kafkapy.protocol.messages.delete_acls import DeleteAclsRequest
 from kafkapy.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkapy.protocol.messages.offset_fetch import OffsetFetchRequest
 from kafkapy.protocol.messages.produce import ProduceRequest
 from kafkapy.records.batches import RecordBatchBuilder
-from kafkapy.security.authorizer.acl import AclAuthorizer
-from kafkapy.security.authorizer.base import AclBinding, Action, AuthorizationResult
-from kafkapy.security.principal import KafkaPrincipal
+from kafkapy.security.authorizer.base import AclBinding
 from kafkapy.types import AclOperation, AclPermissionType, PatternType, ResourceType
 
-ADMIN = "User:admin"
+ADMIN = "admin"
 """The super user of these brokers."""
 ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
-
-
-class _Acting:
-    """A request's context with the principal and host of its client id."""
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-        who, _, host = (context.client_id or ADMIN).partition("@")
-        self.principal = KafkaPrincipal.parse(who)
-        self.client_address = host or context.client_address
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-
-class ActingAuthorizer(AclAuthorizer):
-    """The authorizer under test, with other eyes for who asks."""
-
-    def authorize(self, context: Any, actions: Sequence[Action]) -> list[AuthorizationResult]:
-        return super().authorize(_Acting(context), actions)
-
-    def authorize_by_resource_type(self, context: Any, operation: Any, resource_type: Any) -> bool:
-        return super().authorize_by_resource_type(_Acting(context), operation, resource_type)
-
-
-class _Plugin:
-    @hookimpl
-    def register_authorizers(self) -> Any:
-        return {"acting": ActingAuthorizer}
+ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
 
 def acl_broker(directory: Path, **keys: str) -> KafkaServer:
     """A broker with ACLs, not started; keys are written with underscores for dots."""
     values = {
-        "broker.id": "1",
-        "listeners": "PLAINTEXT://127.0.0.1:0",
-        "log.dirs": str(directory),
-        "num.network.threads": "1",
         "log.initial.task.delay.ms": "600000",
-        "offsets.topic.replication.factor": "1",
-        "offsets.topic.num.partitions": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.num.partitions": "1",
-        "transaction.state.log.min.isr": "1",
-        "group.initial.rebalance.delay.ms": "0",
-        "authorizer.class.name": "acting",
-        "super.users": ADMIN,
+        "authorizer.class.name": ACL_AUTHORIZER,
+        "super.users": f"User:{ADMIN}",
     } | {key.replace("_", "."): value for key, value in keys.items()}
-    plugins = PluginManager.load()
-    plugins.register(_Plugin(), "acting")
-    config = BrokerConfig.from_properties(Properties().override([f"{key}={value}" for key, value in values.items()]))
-    return KafkaServer(config, plugins)
+    return KafkaServer(sasl_config(directory, values))
 
 
 class ActingClient(Client):
-    """A connection of one principal."""
+    """A connection of one user, from one address."""
 
-    def __init__(self, host: str, port: int, who: str = ADMIN) -> None:
+    def __init__(self, host: str, port: int, user: str = ADMIN, address: str = "127.0.0.1") -> None:
         super().__init__(host, port)
-        self.who = who
+        self.socket.close()
+        self.socket = socket.create_connection((host, port), timeout=30, source_address=(address, 0))
+        self._place = (host, port)
+        assert log_in_plain(self, user).error_code == ErrorCode.NONE
 
-    def __call__(self, request: Any, version: int, client_id: str | None = None) -> Any:
-        return super().__call__(request, version, client_id or self.who)
+    def again(self, user: str, address: str = "127.0.0.1") -> ActingClient:
+        """Another connection to the same broker."""
+        return ActingClient(*self._place, user, address)
+
+    def coordinate(self, group: str) -> None:
+        """Have the broker coordinate the group: its topic is created, and its partition is loaded."""
+
+        def coordinated() -> bool:
+            if self(FindCoordinatorRequest(key=group, key_type=0), 1).error_code != ErrorCode.NONE:
+                return False
+            fetched = self(OffsetFetchRequest(group_id=group, topics=None), 7)
+            return bool(fetched.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+        wait_until(coordinated, f"group {group} is coordinated")
 
     def append(self, topic: str, version: int = 9, acks: int = -1, transactional_id: str | None = None) -> ErrorCode:
         """The error of a Produce with one record for partition 0."""
@@ -175,10 +150,10 @@ def creation(each: AclBinding) -> CreateAclsRequest.Creation:
     )
 
 
-def connected(server: KafkaServer, who: str = ADMIN) -> ActingClient:
+def connected(server: KafkaServer, user: str = ADMIN, address: str = "127.0.0.1") -> ActingClient:
     """A connection to a running broker."""
     endpoint = server.endpoints[0]
-    return ActingClient(endpoint.host, endpoint.port, who)
+    return ActingClient(endpoint.host, endpoint.port, user, address)
 
 
 def names(bindings: Iterable[AclBinding]) -> set[str]:

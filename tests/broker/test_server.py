@@ -118,7 +118,7 @@ def test_a_part_that_fails_to_start_ends_those_before_it_the_last_one_first(
     with pytest.raises(RuntimeError, match="c fails"):
         server.start()
     assert steps == ["start a", "start b", "start c", "stop c", "stop b", "stop a"]
-    assert "Error while stopping: b" in caplog.messages, "it does not keep a from stopping"
+    assert "Part 'b' of the broker failed to stop" in caplog.messages, "it does not keep a from stopping"
     assert server.state is BrokerState.NOT_RUNNING
 
 

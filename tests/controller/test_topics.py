@@ -340,7 +340,7 @@ def test_what_becomes_of_a_request_after_its_time_is_said_when_it_fails(
         await blocking
         await until(lambda: not cluster.topic_admin._running, "the request has ended")
         await asyncio.sleep(0)
-        said = [each for each in caplog.records if "had timed out failed in the end" in each.message]
+        said = [each for each in caplog.records if "failed after its timeout" in each.message]
         assert [str(each.exc_info[1]) for each in said if each.exc_info] == ["the disk is full"] * fails
         monkeypatch.undo()
         assert (await cluster.store.exists(topic_path("t")) is None) == fails

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from kafkapy import errors
+from kafkapy.coordinator.hosted import ShardContext
+from kafkapy.coordinator.partitioning import java_hash, partition_of
 from kafkapy.coordinator.records import CoordinatorRecord, RecordTypes
 from kafkapy.coordinator.result import Later, ProducerStamp, Result
-from kafkapy.coordinator.runtime import CoordinatorRuntime, ShardContext, java_hash, partition_of
+from kafkapy.coordinator.runtime import CoordinatorRuntime
 from kafkapy.coordinator.writer import Appended
 from kafkapy.protocol.messages.group_metadata_records import OffsetCommitKey, OffsetCommitValue
 from kafkapy.testing.coordinator import MemoryWriter, VirtualClock

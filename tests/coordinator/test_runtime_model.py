@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from kafkapy import errors
+from kafkapy.coordinator.hosted import ShardContext
 from kafkapy.coordinator.records import CoordinatorRecord, RecordTypes
 from kafkapy.coordinator.result import Later, Result
-from kafkapy.coordinator.runtime import CoordinatorRuntime, ShardContext
+from kafkapy.coordinator.runtime import CoordinatorRuntime
 from kafkapy.protocol.messages.group_metadata_records import OffsetCommitKey, OffsetCommitValue
 from kafkapy.records.batches import iter_batches
 from kafkapy.testing.coordinator import MemoryWriter, VirtualClock

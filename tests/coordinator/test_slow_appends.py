@@ -8,8 +8,8 @@ import pytest
 from coordinator.test_runtime import PARTITION, TOPIC, Bench, record
 
 from kafkapy import errors
+from kafkapy.coordinator.hosted import ShardState
 from kafkapy.coordinator.result import ProducerStamp, Result
-from kafkapy.coordinator.runtime import ShardState
 from kafkapy.records.batches import iter_batches
 from kafkapy.types import TopicPartition
 

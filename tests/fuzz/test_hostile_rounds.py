@@ -32,7 +32,7 @@ GROWTH = 200 * MEGABYTE
 
 def requests_counted(broker: BrokerProcess) -> int:
     """What the log says of connections that the frames have ended; to know that it is not empty."""
-    return len(re.findall(rb"Closing connection", broker.log_path.read_bytes()))
+    return len(re.findall(rb"Connection \d+ from \S+ is closed: ", broker.log_path.read_bytes()))
 
 
 def rounds(folder: Path, total: int, seed: int, native: int) -> int:

@@ -24,8 +24,8 @@ import confluent_kafka
 import confluent_kafka.admin
 
 from kafkapy.coordinator.group.records import GROUP_RECORDS
+from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.coordinator.records import CoordinatorRecord
-from kafkapy.coordinator.runtime import partition_of
 from kafkapy.protocol.messages.consumer_group_records import ConsumerGroupCurrentMemberAssignmentKey
 from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from kafkapy.protocol.messages.group_metadata_records import GroupMetadataKey, OffsetCommitKey

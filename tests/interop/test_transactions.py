@@ -13,7 +13,7 @@ import confluent_kafka
 import kafka
 import pytest
 
-from kafkapy.coordinator.runtime import partition_of
+from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.coordinator.transaction.metadata import TransactionMetadata
 from kafkapy.coordinator.transaction.records import transaction_record
 from kafkapy.coordinator.transaction.state import TransactionState

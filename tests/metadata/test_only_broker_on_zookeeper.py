@@ -96,7 +96,7 @@ def test_a_broker_whose_place_was_taken_while_its_session_had_expired_stops(
         finally:
             frozen.process.send_signal(signal.SIGCONT)
         frozen.process = None
-    assert "This broker stops, because its ZooKeeper session has expired" in frozen.log_tail()
+    assert "This broker stops, because its ZooKeeper session expired" in frozen.log_tail()
 
 
 def wait_until_nobody_is_registered(connect: str) -> None:

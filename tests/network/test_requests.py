@@ -129,7 +129,7 @@ def test_a_request_that_is_dropped_closes_its_connection(network, eventually):
     client = net.client()
     client.send()
     assert client.closed_by_broker()
-    assert "dropped without an answer" in eventually(net.lines)[0]
+    assert "dropped without a response" in eventually(net.lines)[0]
 
 
 def test_a_server_and_its_requests_can_be_garbage_together(network, eventually):

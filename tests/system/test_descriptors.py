@@ -22,7 +22,7 @@ from kafkapy.records.batches import decode_records, iter_batches
 from kafkapy.testing.broker_process import BrokerProcess
 
 LIMITS = (256, 1024)
-BOUNDED = re.compile(r"max.connections is bounded to (\d+)")
+BOUNDED = re.compile(r"lowers max.connections to (\d+)")
 WAITING = "New connections wait"
 
 

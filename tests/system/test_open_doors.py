@@ -13,10 +13,10 @@ from kafkapy.protocol.messages.incremental_alter_configs import IncrementalAlter
 from kafkapy.testing.broker_process import BrokerFailedError, BrokerProcess
 from kafkapy.types import SecurityProtocol
 
-IGNORED = re.compile(r"have no effect in this broker: ([^\"]*)")
-UNKNOWN = re.compile(r"are unknown here and are left alone: ([^\"]*)")
-GROUP_IGNORED = re.compile(r"Configuration of group (\S+) has no effect in this broker: ([^\"]*)")
-TOPIC_IGNORED = re.compile(r"Topic configuration (\S+) is set but has no effect in this broker: ([^\"]*)")
+IGNORED = re.compile(r"keys that are set have no effect in this broker: ([^\"]*)")
+UNKNOWN = re.compile(r"ignores unknown configuration keys: ([^\"]*)")
+GROUP_IGNORED = re.compile(r"Configuration keys of group (\S+) have no effect in this broker: ([^\"]*)")
+TOPIC_IGNORED = re.compile(r"Topic configuration (\S+) has no effect in this broker; topics that set it: ([^\"]*)")
 
 
 @pytest.mark.parametrize("protocol", [each for each in SecurityProtocol if each.tls])

@@ -12,7 +12,7 @@ from interop.clients import ConfluentClient
 from system.raw_client import RawClient, batch, produce_request
 from system.slow_files import SlowFiles
 
-from kafkapy.coordinator.runtime import partition_of
+from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest

@@ -146,7 +146,7 @@ def test_a_client_provokes_a_bounded_number_of_lines(tmp_path: Path) -> None:
         allowed = 20 + time.monotonic() - began + 1
         assert broker.stop() == 0
         log = broker.log_path.read_text()
-    assert 1 <= len(re.findall(r'msg="Closing connection', log)) <= allowed
+    assert 1 <= len(re.findall(r'msg="Connection \d+ from \S+ is closed: ', log)) <= allowed
     created = len(re.findall(r"msg=\"Topic 'no/topic' is not created", log))
     assert 20 <= created <= allowed
     left_out = re.findall(r"(\d+) more like this were suppressed: Topic 'no/topic' is not created", log)

@@ -51,7 +51,7 @@ from kafkapy._speedups.log.state cimport (
 from kafkapy._speedups.records.file_records cimport SCAN_END, SCAN_ERROR, SCAN_FOUND, BatchPosition, ScanStatus
 
 cdef enum:
-    MOST_HANGING = 4            # threads that may hang in reads of one log; further reads then return nothing
+    MOST_HANGING = 4            # threads that may hang in reads of one log; then network threads read nothing more
 
 
 cdef int64_t lowest_of_block_locked(LogState* log, size_t block) noexcept nogil:

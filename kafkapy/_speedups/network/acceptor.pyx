@@ -123,8 +123,7 @@ cdef bint wait_for_slot(AcceptorState* a) noexcept nogil:
             return True
         if wait < 0 and is_due(&a.full_said_ns):
             snprintf(line, sizeof(line),
-                     b"New connections wait: the listener or the broker has all the connections "
-                     b"that max.connections allows")
+                     b"New connections wait: the listener or the broker has reached max.connections")
             network_log(a.registry, LEVEL_WARNING, LOGGER_ACCEPTOR, line)
         pause(a, -1 if wait < 0 else <int>min((wait + 999_999) // 1_000_000, <int64_t>1000))
     return False
@@ -152,8 +151,8 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
         close(fd)
         atomic_count(&a.registry.refused_per_ip, 1)
         snprintf(line, sizeof(line),
-                 b"Rejected a connection from %s: the address has its maximum of %lld connections "
-                 b"(max.connections.per.ip)",
+                 b"Address %s has its maximum of %lld connections (max.connections.per.ip); "
+                 b"the broker rejects another one",
                  host.c_str(), <long long>maximum)
         network_log(a.registry, LEVEL_INFO, LOGGER_ACCEPTOR, line)
         return
@@ -187,7 +186,7 @@ cdef bint accept_one(AcceptorState* a) noexcept nogil:
     if is_due(&a.failure_said_ns):
         if error == EMFILE or error == ENFILE:
             advice = b" (raise the limit of open files)"
-        snprintf(line, sizeof(line), b"Cannot accept connections: %s%s", strerror(error), advice)
+        snprintf(line, sizeof(line), b"The listener cannot accept connections: %s%s", strerror(error), advice)
         network_log(a.registry, LEVEL_ERROR, LOGGER_ACCEPTOR, line)
     pause(a, PAUSE_MS)
     return False

@@ -118,7 +118,7 @@ cdef extern from * nogil:
 
 cdef void channel_log_closing(ProcessorState* p, KafkaChannel* channel, int level, const char* why) noexcept nogil:
     cdef char line[512]
-    snprintf(line, sizeof(line), b"Closing connection %lld from %s:%d: %s", <long long>channel.info.id,
+    snprintf(line, sizeof(line), b"Connection %lld from %s:%d is closed: %s", <long long>channel.info.id,
              channel.info.peer_host.c_str(),
              channel.info.peer_port, why)
     network_log(p.registry, level, LOGGER_PROCESSOR, line)
@@ -346,7 +346,7 @@ cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, in
         reason = channel.transport.functions.error(&channel.transport)
         if reason == NULL:
             reason = strerror(-status)
-        snprintf(why, sizeof(why), b"its reply cannot be sent: %s", reason)
+        snprintf(why, sizeof(why), b"its response cannot be sent: %s", reason)
         channel_log_closing(p, channel, LEVEL_WARNING, why)
         channel_close(p, channel, CLOSED_BY_BROKER)
         return
@@ -652,7 +652,7 @@ cdef void channel_handle_frames(ProcessorState* p, KafkaChannel* channel) noexce
             channel_log_closing(p, channel, LEVEL_WARNING, why)
             channel_close(p, channel, CLOSED_BY_BROKER)
         elif status != FRAME_PARTIAL:
-            channel_log_closing(p, channel, LEVEL_WARNING, b"memory is out")
+            channel_log_closing(p, channel, LEVEL_WARNING, b"the broker is out of memory")
             channel_close(p, channel, CLOSED_BY_BROKER)
         break
     if not channel.closed and p.reader.start != p.reader.end and reader_stash(&p.reader, channel) < 0:

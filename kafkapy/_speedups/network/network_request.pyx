@@ -117,7 +117,7 @@ cdef class NetworkRequest:
             registry = self.channel.registry
             line = (
                 f"A request (api key {p.frame.api_key}, version {p.frame.api_version}) of connection "
-                f"{p.connection.id} was dropped without an answer; the connection is closed"
+                f"{p.connection.id} was dropped without a response; the connection is closed"
             ).encode()
             network_log(registry.state, LEVEL_ERROR, LOGGER_REQUEST_CHANNEL, line)
         with nogil:
@@ -439,7 +439,8 @@ cdef class NetworkRequest:
             raise RuntimeError(f"{self!r} was answered already")
         if reason is not None:
             registry = self.channel.registry
-            line = f"Closing connection {self.connection_id} from {self.peer_host}:{self.peer_port}: {reason}".encode()
+            peer = f"{self.peer_host}:{self.peer_port}"
+            line = f"Connection {self.connection_id} from {peer} is closed: {reason}".encode()
             network_log(registry.state, 20, LOGGER_REQUEST_CHANNEL, line)
         self._finish(MAIL_CLOSE)
 

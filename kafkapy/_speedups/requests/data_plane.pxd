@@ -147,6 +147,15 @@ cdef struct Outcome:
     Ask* ask                        # owned by the parked state; valid until it is resumed or cancelled
     const char* message
 
+# The outcome that a handler starts from: the connection is closed without a message.
+cdef inline void outcome_clear(Outcome* outcome) noexcept nogil:
+    outcome.kind = OUTCOME_CLOSE
+    outcome.send = NULL
+    outcome.parked = NULL
+    outcome.deadline_ns = 0
+    outcome.ask = NULL
+    outcome.message = NULL
+
 # The partition of a parked request's question. Borrowed from its log.
 cdef struct PartitionName:
     int64_t log_id

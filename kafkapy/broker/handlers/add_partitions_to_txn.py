@@ -17,6 +17,7 @@ Known gaps: none.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -31,7 +32,6 @@ from kafkapy.metadata.topic_names import is_internal
 from kafkapy.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
 from kafkapy.slices import filled, in_slices
@@ -71,8 +71,10 @@ def error_response(request: AddPartitionsToTxnRequest, error: ErrorCode, message
     if request.transactions:
         return AddPartitionsToTxnResponse(error_code=error)
     transaction = _of_client(request)
+    response = AddPartitionsToTxnResponse(error_code=error, results_by_topic_v3_and_below=[])
     errors = dict.fromkeys(_partitions(transaction), error)
-    return AddPartitionsToTxnResponse(error_code=error, results_by_topic_v3_and_below=_results(transaction, errors))
+    deque(_fill(response.results_by_topic_v3_and_below, transaction, errors), maxlen=0)
+    return response
 
 
 def _of_client(request: AddPartitionsToTxnRequest) -> Transaction:
@@ -132,31 +134,22 @@ def _partitions(transaction: Transaction) -> Iterator[TopicPartition]:
     return (TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions)
 
 
-def _results(transaction: Transaction, errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
-    def result(topic: AddPartitionsToTxnTopic) -> AddPartitionsToTxnTopicResult:
-        return AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnTopicResult.PartitionResult(
-                    partition_index=number, partition_error_code=errors[TopicPartition(topic.name, number)]
-                )
-                for number in topic.partitions
-            ],
-        )
-
-    return [result(topic) for topic in transaction.topics]
+def _fill(results: list[AddPartitionsToTxnTopicResult], transaction: Transaction, errors: Errors) -> Iterator[None]:
+    """Add the results to an empty list; a step for each topic and each partition."""
+    for topic in transaction.topics:
+        result = AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=[])
+        results.append(result)
+        yield
+        for number in topic.partitions:
+            error = errors[TopicPartition(topic.name, number)]
+            result.results_by_partition.append(
+                AddPartitionsToTxnTopicResult.PartitionResult(partition_index=number, partition_error_code=error)
+            )
+            yield
 
 
 async def _results_in_slices(transaction: Transaction, errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnTopicResult.PartitionResult(
-                    partition_index=number, partition_error_code=errors[TopicPartition(topic.name, number)]
-                )
-                async for number in in_slices(topic.partitions)
-            ],
-        )
-        async for topic in in_slices(transaction.topics)
-    ]
+    results: list[AddPartitionsToTxnTopicResult] = []
+    async for _ in in_slices(_fill(results, transaction, errors)):
+        pass
+    return results

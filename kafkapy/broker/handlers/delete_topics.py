@@ -59,17 +59,18 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
             continue
         found = snapshot.topic_names.get(topic_id) if name is None else name
         results.append(Result(name=found, topic_id=topic_id))
-    # A topic that is meant twice, under its name and its id, is deleted by neither.
     meant = await counted(result.name for result in results if result.name is not None)
     context.leave(meant)
-    twice += [
-        each async for each in in_slices(results) if each.name and meant[each.name] > 1 and each.topic_id != ZERO_UUID
-    ]
-    results = [result async for result in in_slices(results) if result.name is None or meant[result.name] == 1]
-    async for result in in_slices(twice):
-        _fail(result, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
     described = await context.authorized_names_in_slices(AclOperation.DESCRIBE, ResourceType.TOPIC, meant)
     deletable = await context.authorized_names_in_slices(AclOperation.DELETE, ResourceType.TOPIC, meant)
+    # A topic that is meant twice, under its name and its id, is deleted by neither. Only clients that may describe it
+    # learn that the name belongs to the id.
+    doubled = {name async for name, count in in_slices(meant.items()) if count > 1 and name in described}
+    context.leave(doubled)
+    twice += [each async for each in in_slices(results) if each.name in doubled and each.topic_id != ZERO_UUID]
+    results = [result async for result in in_slices(results) if result.name not in doubled]
+    async for result in in_slices(twice):
+        _fail(result, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
     wanted: dict[str, Result] = {}
     context.leave(wanted)
     async for result in in_slices(results):

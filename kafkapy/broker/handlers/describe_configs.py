@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafkapy.broker import loggers
-from kafkapy.broker.alter_configs import no_configuration
+from kafkapy.broker.alter_configs import ON_THE_CLUSTER, no_configuration
 from kafkapy.broker.context import RequestContext
 from kafkapy.config.entries import ConfigEntry
 from kafkapy.config.group import describe_group
@@ -91,9 +91,9 @@ async def _configs(context: RequestContext, request: DescribeConfigsRequest, res
             raise error_for(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         config = broker.dynamic_config
         return _entries(context, request, describe_group(config.config, config.group_keys(name), keys))
+    if kind in ON_THE_CLUSTER and not context.authorize(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+        raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
-        if not context.authorize(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
-            raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if kind == ConfigResourceType.BROKER_LOGGER:
             _require_this_broker(context, name)
             return [

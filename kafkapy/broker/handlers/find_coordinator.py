@@ -18,7 +18,7 @@ Known gaps: share groups get INVALID_REQUEST, as from a broker without a share c
 from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.coordinator.runtime import partition_of
+from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -10,7 +10,7 @@ Versions:
 1: null means all topics; rack of brokers, controller id, internal topics.
 2: cluster id (KIP-78).
 3: throttle time in the response.
-4: a client may forbid auto-creation (KIP-204).
+4: a client may forbid auto-creation (KAFKA-5291).
 5: offline replicas (KIP-112).
 6: the response leaves before the pause of a throttled client (KIP-219).
 7: leader epochs (KIP-320).
@@ -107,6 +107,8 @@ async def handle(context: RequestContext, request: MetadataRequest) -> MetadataR
     ]
     if request.include_topic_authorized_operations:
         async for shown in in_slices(chain(absent, found)):
+            if shown.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                continue
             shown.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, shown.name or "")
     return MetadataResponse(
         brokers=[
@@ -172,15 +174,15 @@ async def _create_missing(
     }
     if not (request.allow_auto_topic_creation and broker.config.get_bool("auto.create.topics.enable")):
         return errors
-    creatable = [
-        name async for name, error in in_slices(errors.items()) if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    ]
+    creatable = list(errors)
     if not context.authorize(AclOperation.CREATE, ResourceType.CLUSTER, log_if_denied=False):
         allowed = await context.authorized_names_in_slices(AclOperation.CREATE, ResourceType.TOPIC, creatable)
         errors |= {
             name: ErrorCode.TOPIC_AUTHORIZATION_FAILED async for name in in_slices(creatable) if name not in allowed
         }
-        creatable = [name async for name in in_slices(creatable) if name in allowed]
+    creatable = [
+        name async for name, error in in_slices(errors.items()) if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
     if creatable:
         errors |= await broker.auto_topics.create(creatable)
     return errors

@@ -17,6 +17,8 @@ Known gaps: the coordinator looks the transaction up on this broker; another bro
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from kafkapy.broker.context import RequestContext
@@ -79,7 +81,10 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
             errors |= await _commit(context, request, offsets, snapshot)
         except KafkaError as error:
             errors |= dict.fromkeys(offsets, _shown(code_of(error), context.api_version))
-    return await _response_in_slices(request, errors)
+    response = TxnOffsetCommitResponse(topics=[])
+    async for _ in in_slices(_fill(response, request, errors)):
+        pass
+    return response
 
 
 def error_response(request: TxnOffsetCommitRequest, error: ErrorCode, message: str) -> TxnOffsetCommitResponse:
@@ -88,7 +93,9 @@ def error_response(request: TxnOffsetCommitRequest, error: ErrorCode, message: s
     partitions = [
         TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
     ]
-    return _response(request, dict.fromkeys(partitions, error))
+    response = TxnOffsetCommitResponse(topics=[])
+    deque(_fill(response, request, dict.fromkeys(partitions, error)), maxlen=0)
+    return response
 
 
 async def _commit(
@@ -143,39 +150,13 @@ def _shown(error: ErrorCode, version: int) -> ErrorCode:
     return error
 
 
-def _response(request: TxnOffsetCommitRequest, errors: CommitErrors) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            Topic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    Topic.Partition(
-                        partition_index=each.partition_index,
-                        error_code=errors[TopicPartition(topic.name, each.partition_index)],
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-async def _response_in_slices(request: TxnOffsetCommitRequest, errors: CommitErrors) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            Topic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    Topic.Partition(
-                        partition_index=each.partition_index,
-                        error_code=errors[TopicPartition(topic.name, each.partition_index)],
-                    )
-                    async for each in in_slices(topic.partitions)
-                ],
-            )
-            async for topic in in_slices(request.topics)
-        ]
-    )
+def _fill(response: TxnOffsetCommitResponse, request: TxnOffsetCommitRequest, errors: CommitErrors) -> Iterator[None]:
+    """Add the results to an empty response; a step for each topic and each partition."""
+    for topic in request.topics:
+        result = Topic(name=topic.name, topic_id=topic.topic_id, partitions=[])
+        response.topics.append(result)
+        yield
+        for each in topic.partitions:
+            error = errors[TopicPartition(topic.name, each.partition_index)]
+            result.partitions.append(Topic.Partition(partition_index=each.partition_index, error_code=error))
+            yield

@@ -190,5 +190,5 @@ def _channel_to(other: BrokerRegistration, replica_manager: ReplicaManager) -> B
     """How the controller reaches a broker. Other brokers than this one are not served yet."""
     if other.id == replica_manager.broker_id:
         return LocalBrokerChannel(replica_manager)
-    logger.error("Broker %d cannot be reached: clusters of several brokers are not served yet", other.id)
+    logger.error("Broker %d cannot be reached: a cluster of kafkapy has one broker", other.id)
     return UnreachableBrokerChannel()

@@ -102,7 +102,7 @@ class ConfigChanges(Part):
         """Begin to listen."""
 
         def changed(config: BrokerConfig) -> None:
-            logger.info("The broker's dynamic configuration has changed")
+            logger.info("The dynamic broker configuration changed")
             broker.effects.check_broker(config)
             broker.config = config
             broker.context.controller.update_config(config)

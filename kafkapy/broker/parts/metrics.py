@@ -55,4 +55,4 @@ class Metrics(Part):
                 try:
                     self._reporters.pop().close()
                 except Exception:
-                    logger.exception("Error while stopping: metrics reporter")
+                    logger.exception("A metrics reporter failed to close")

@@ -34,8 +34,8 @@ class _MemoryWatch:
         taken = memory_reserve.counters()["taken"]
         if taken > self._taken:
             self._taken = taken
-            state = "large requests are refused until there is some" if short else "there is some again"
-            logger.warning("the broker ran out of memory: %s", state)
+            state = "it refuses large requests until memory is free" if short else "it has free memory again"
+            logger.warning("The broker ran out of memory: %s", state)
 
 
 class Resources(Part):
@@ -122,6 +122,6 @@ class Imports(Part):
             try:
                 broker.apis.handler(key)
             except Exception:  # its requests are refused; the others shall not wait for their modules
-                logger.exception("What serves API key %d cannot be imported", key)
+                logger.exception("The handler of API key %d cannot be imported; the broker refuses its requests", key)
             await asyncio.sleep(IMPORTS_EVERY_S)
         broker.context.coordinators.make_all()

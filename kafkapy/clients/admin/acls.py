@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from enum import IntEnum
+from typing import Any, TypeVar
 
 from kafkapy.clients.admin.routing import AdminRouting
 from kafkapy.clients.admin.shapes import checked, error_of, error_type
@@ -19,6 +20,8 @@ from kafkapy.protocol.schema import Request
 from kafkapy.types import AclOperation, AclPermissionType, PatternType, ResourceType
 
 __all__ = ["ACL", "ACLFilter", "AclAdmin", "ResourcePattern", "ResourcePatternFilter"]
+
+E = TypeVar("E", bound=IntEnum)
 
 OLDEST_WITH_USERS = 3
 OLDEST_WITH_PATTERNS = 1
@@ -125,6 +128,17 @@ class AclAdmin(AdminRouting):
     async def create_acls(self, acls: Iterable[ACL]) -> dict[str, list[Any]]:
         """{'succeeded': [ACL], 'failed': [error class of each other ACL]}."""
         wanted = list(acls)
+        results: dict[str, list[Any]] = {"succeeded": [], "failed": []}
+        for acl, error in zip(wanted, await self.add_acls(wanted), strict=True):
+            if error is None:
+                results["succeeded"].append(acl)
+            else:
+                results["failed"].append(type(error))
+        return results
+
+    async def add_acls(self, acls: Iterable[ACL]) -> list[KafkaError | None]:
+        """Create ACLs; the error of each with the broker's message, or None."""
+        wanted = list(acls)
         if not all(isinstance(each, ACL) for each in wanted):
             raise IllegalArgumentError("acls must be ACL objects")
         request = CreateAclsRequest(
@@ -142,13 +156,7 @@ class AclAdmin(AdminRouting):
             ]
         )
         response = await self._ask_about(request, wanted)
-        results: dict[str, list[Any]] = {"succeeded": [], "failed": []}
-        for acl, result in zip(wanted, response.results, strict=True):
-            if result.error_code:
-                results["failed"].append(error_type(result.error_code))
-            else:
-                results["succeeded"].append(acl)
-        return results
+        return [error_of(each.error_code, each.error_message) for each in response.results]
 
     async def delete_acls(
         self, acl_filters: Iterable[ACLFilter]
@@ -195,10 +203,19 @@ class AclAdmin(AdminRouting):
 
 
 def _acl(acl: Any, resource_type: int, resource_name: str, pattern_type: int) -> ACL:
+    pattern = ResourcePattern(_known(ResourceType, resource_type), resource_name, _known(PatternType, pattern_type))
     return ACL(
         principal=acl.principal,
         host=acl.host,
-        operation=AclOperation(acl.operation),
-        permission_type=AclPermissionType(acl.permission_type),
-        resource_pattern=ResourcePattern(ResourceType(resource_type), resource_name, PatternType(pattern_type)),
+        operation=_known(AclOperation, acl.operation),
+        permission_type=_known(AclPermissionType, acl.permission_type),
+        resource_pattern=pattern,
     )
+
+
+def _known(kind: type[E], code: int) -> E:
+    """The value of a code, UNKNOWN for one of a newer broker."""
+    try:
+        return kind(code)
+    except ValueError:
+        return kind(0)

@@ -146,6 +146,7 @@ class KafkaAdminClient:
 
     describe_acls = _blocking(AdminCore.describe_acls)
     create_acls = _blocking(AdminCore.create_acls)
+    add_acls = _blocking(AdminCore.add_acls)
     delete_acls = _blocking(AdminCore.delete_acls)
 
     describe_user_scram_credentials = _blocking(AdminCore.describe_user_scram_credentials)

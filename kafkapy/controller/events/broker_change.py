@@ -36,7 +36,7 @@ async def run(controllership: Controllership) -> None:
             context.shutting_down_brokers.discard(broker_id)
         await controllership.replicas_offline(context.replicas_on(gone))
     for broker_id in sorted(new):
-        logger.info("Broker %d has come up", broker_id)
+        logger.info("Broker %d came up", broker_id)
         context.live_brokers[broker_id] = now[broker_id]
         controllership.channels.add_broker(now[broker_id])
     if new:

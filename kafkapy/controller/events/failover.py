@@ -41,14 +41,17 @@ async def run(controllership: Controllership, raise_epochs: Callable[[], Awaitab
     await controllership.partitions.elect_where_needed()
     await controllership.bring_new_replicas_online()
     await controllership.deletion.resume()
-    logger.info("Ready to serve as the controller with epoch %d", context.epoch)
+    logger.info("The controller with epoch %d is ready", context.epoch)
 
 
 async def _initialize_deletions(controllership: Controllership, marked: set[str]) -> None:
     known = marked & controllership.context.assignments.keys()
     if not controllership.config.get_bool("delete.topic.enable"):
         if marked:
-            logger.info("Removing deletion marks of %s: topic deletion is disabled", ", ".join(sorted(marked)))
+            logger.info(
+                "The controller cancels the deletion of topics %s: delete.topic.enable is false",
+                ", ".join(sorted(marked)),
+            )
         await controllership.store.unmark_for_deletion(marked)
         known = set()
     else:

@@ -21,7 +21,7 @@ async def run(controllership: Controllership) -> None:
     """Compare the topics in the store with the known ones."""
     now = set(await controllership.store.topics())
     for topic in controllership.context.assignments.keys() - now:
-        logger.info("Topic %s has vanished from the metadata store", topic)
+        logger.info("Topic %s is gone from the metadata store; brokers keep its logs", topic)
         await controllership.deletion.vanished(topic)
     new = now - controllership.context.assignments.keys()
     if new:

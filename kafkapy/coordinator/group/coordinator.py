@@ -21,8 +21,9 @@ from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.group.offset_requests import CommitErrors, FetchedOffset, OffsetCommit
 from kafkapy.coordinator.group.records import GROUP_RECORDS
 from kafkapy.coordinator.group.shard import GroupEvent, GroupShard
+from kafkapy.coordinator.hosted import Operation, ShardContext
 from kafkapy.coordinator.result import TOO_LARGE, Later, Result
-from kafkapy.coordinator.runtime import CoordinatorRuntime, Operation, ShardContext
+from kafkapy.coordinator.runtime import CoordinatorRuntime
 from kafkapy.coordinator.writer import PartitionWriter
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.metadata.cache import MetadataSnapshot

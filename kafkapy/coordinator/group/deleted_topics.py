@@ -165,7 +165,9 @@ class DeletedTopics:
             self._begin(number)
 
         def failed(error: Exception) -> None:
-            logger.info("Offsets of deleted topics stay in %s for %d ms more: %s", partition, pause_ms, error)
+            logger.info(
+                "Offsets of deleted topics stay in %s; the coordinator retries in %d ms: %s", partition, pause_ms, error
+            )
             self._queued[number] = requests + self._queued.get(number, [])
             longer = min(2 * pause_ms, LONGEST_RETRY_MS)
             self._timer.schedule(number, pause_ms, lambda: self._sweep(number, longer))
@@ -173,5 +175,5 @@ class DeletedTopics:
         try:
             step()
         except Exception as error:
-            logger.exception("Offsets of deleted topics cannot be forgotten in %s", partition)
+            logger.exception("Offsets of deleted topics cannot be removed from %s", partition)
             failed(error)

@@ -256,7 +256,7 @@ class OffsetRequests:
                 records.append(offset_tombstone(group.group_id, *partition))
         self._counters.offset_expirations += len(records)
         if records:
-            logger.info("%d offsets of group %s have expired", len(records), group.group_id)
+            logger.info("The coordinator expires %d offsets of group %s", len(records), group.group_id)
         left = len(records) < len(offsets) or self._store.has_open_transactions(group.group_id)
         return records, not left
 

@@ -53,7 +53,7 @@ from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResp
 
 if TYPE_CHECKING:
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
-    from kafkapy.coordinator.runtime import ShardContext
+    from kafkapy.coordinator.hosted import ShardContext
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
@@ -355,7 +355,7 @@ class GroupShard:
                 records += self._expired(group, now_ms, RECORDS_PER_EXPIRY - len(records))
             except Exception:
                 # One group must not block the expiry of all others.
-                logger.exception("The offsets of group %s could not be looked at", group.group_id)
+                logger.exception("The expiry of the offsets of group %s failed", group.group_id)
             if len(records) >= RECORDS_PER_EXPIRY:
                 groups.appendleft(group)
 

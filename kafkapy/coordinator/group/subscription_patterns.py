@@ -114,7 +114,7 @@ def resolve(patterns: Iterable[str], topics: Iterable[str]) -> dict[str, frozens
         try:
             resolved[text] = compile_pattern(text).matching(names)
         except (KafkaError, TimeoutError) as error:
-            logger.warning("a subscription matches no topic: %s", error)
+            logger.warning("A subscription matches no topic: %s", error)
             resolved[text] = frozenset()
     return resolved
 

@@ -126,7 +126,7 @@ class Completions:
         if done.error is not None:
             code = code_of(done.error)
             if code in _REFUSED:
-                logger.info("%s refuses the end of %s's transaction: %s", partition, job.name, code.name)
+                logger.info("Partition %s refuses the marker of transaction %s: %s", partition, job.name, code.name)
                 del self._jobs[(job.shard.partition, job.metadata.transactional_id)]
                 return
             gone = code in _PERHAPS_DELETED and self._is_gone(partition)
@@ -140,7 +140,9 @@ class Completions:
     def _send_later(self, job: _Completion, partition: TopicPartition, code: ErrorCode) -> None:
         job.failures += 1
         if job.failures & (job.failures - 1) == 0:  # the 1st, 2nd, 4th, 8th ... time: a partition may be away for long
-            logger.warning("%s cannot take the marker of %s yet: %s", partition, job.name, code.name)
+            logger.warning(
+                "Partition %s cannot take the marker of transaction %s yet: %s", partition, job.name, code.name
+            )
 
         def again(shard: TransactionShard, now_ms: int) -> Result[None]:
             del shard, now_ms

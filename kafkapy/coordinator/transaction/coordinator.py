@@ -18,8 +18,9 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from kafkapy.coordinator.clock import Clock
+from kafkapy.coordinator.hosted import Operation, ShardContext, ShardState
 from kafkapy.coordinator.result import TOO_LARGE, Later, Result
-from kafkapy.coordinator.runtime import CoordinatorRuntime, Operation, ShardContext, ShardState
+from kafkapy.coordinator.runtime import CoordinatorRuntime
 from kafkapy.coordinator.transaction.completion import Completions
 from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.transaction.markers import MarkerWriter
@@ -295,7 +296,7 @@ class TransactionCoordinator:
 
 def _log_expiry(done: Later[int]) -> None:
     if done.error is not None:
-        logger.warning("Unused transactional ids could not be forgotten, which is tried again: %s", done.error)
+        logger.warning("Transactional ids that expired cannot be removed; the coordinator retries: %s", done.error)
 
 
 def _abort_timed_out(transactional_id: str) -> Operation[TransactionShard, bool]:
@@ -311,6 +312,6 @@ def _expire(transactional_ids: list[str]) -> Operation[TransactionShard, int]:
 
 def _log_rollback(transactional_id: str, done: Later[Any]) -> None:
     if done.error is not None:
-        logger.warning("Transaction %s has timed out, its rollback failed: %s", transactional_id, done.error)
+        logger.warning("Transaction %s timed out and its rollback failed: %s", transactional_id, done.error)
     elif done.result():
-        logger.info("Transaction %s has timed out and is rolled back", transactional_id)
+        logger.info("Transaction %s timed out and is rolled back", transactional_id)

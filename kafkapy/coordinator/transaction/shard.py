@@ -38,8 +38,8 @@ from kafkapy.coordinator.transaction.state import TransactionState
 from kafkapy.errors import ErrorCode, error_for
 
 if TYPE_CHECKING:
+    from kafkapy.coordinator.hosted import ShardContext
     from kafkapy.coordinator.records import CoordinatorRecord
-    from kafkapy.coordinator.runtime import ShardContext
     from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")
@@ -200,11 +200,11 @@ class TransactionShard:
 
     def _initialized(self, metadata: TransactionMetadata, last_epoch: int) -> Result[ProducerIdAndEpoch | None]:
         self._last_epochs[metadata.transactional_id] = (metadata.producer, last_epoch)
-        logger.debug("Initialized %s with %s", metadata.transactional_id, metadata.producer)
+        logger.debug("Transactional id %s has the producer %s", metadata.transactional_id, metadata.producer)
         return self._write(metadata, metadata.producer)
 
     def _next_epoch(self, metadata: TransactionMetadata, expected: ProducerIdAndEpoch | None) -> tuple[int, int]:
-        """The epoch to hand out, and the valid one before it."""
+        """The epoch to hand out, and the one whose producer may ask for it again, or -1."""
         if expected is None:
             return metadata.producer_epoch + 1, NO_PRODUCER_EPOCH
         if expected.producer_epoch == metadata.producer_epoch:
@@ -230,7 +230,7 @@ class TransactionShard:
         return self._write(metadata.fenced(now_ms), ask_again)
 
     def _ended_by_coordinator(self, metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-        """The id before the coordinator's abort.
+        """The state of the id for an abort by the coordinator.
 
         Its producer may ask for the next epoch and go on.
         """
@@ -372,9 +372,9 @@ class TransactionShard:
 
 
 def _is_valid(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Whether a producer that was `expected` may continue, by its id.
+    """Whether the producer `expected` may continue, by its producer id.
 
-    The caller checks its epoch later.
+    The caller checks the epoch later.
     """
     if expected.producer_id == metadata.producer_id:
         return True

@@ -93,7 +93,7 @@ class AclAuthorizer:
         self._services = services
         self._store = await services.acl_store()
         await self._store.start(self._changed)
-        logger.info("Loaded %d ACLs", self._index.count)
+        logger.info("The authorizer has loaded %d ACLs", self._index.count)
 
     def close(self) -> None:
         """Releases nothing: the broker stops the store of the ACLs."""
@@ -101,7 +101,7 @@ class AclAuthorizer:
     async def _changed(self, changed: Mapping[ResourcePattern, Rules]) -> None:
         for pattern, rules in changed.items():
             await self._index.put(pattern, rules)
-            logger.debug("Updated the ACLs of %s: %d principals and hosts", pattern, len(rules))
+            logger.debug("The ACLs of %s have changed: %d principals and hosts", pattern, len(rules))
         self._epoch += 1
         if self._services is not None:
             self._services.decisions_changed()
@@ -363,17 +363,17 @@ def _host_texts(address: str) -> tuple[str, ...]:
 
     Java writes IPv6 addresses without "::", as 0:0:0:0:0:0:0:1, and IPv4 in IPv6 as IPv4.
     """
+    plain, percent, scope = address.partition("%")
     try:
-        parsed = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(plain)
     except ValueError:
         return (address,)
     if isinstance(parsed, ipaddress.IPv4Address):
         return (address,)
     if parsed.ipv4_mapped is not None:
         return (str(parsed.ipv4_mapped),)
-    scope = f"%{parsed.scope_id}" if parsed.scope_id else ""
-    java = ":".join(f"{int(group, 16):x}" for group in parsed.exploded.partition("%")[0].split(":")) + scope
-    return tuple(dict.fromkeys((str(parsed), java)))
+    java = ":".join(f"{int(group, 16):x}" for group in parsed.exploded.split(":"))
+    return tuple(dict.fromkeys(text + percent + scope for text in (str(parsed), java)))
 
 
 @lru_cache(256)

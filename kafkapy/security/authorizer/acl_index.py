@@ -139,7 +139,7 @@ class AclIndex:
         return table.get(pattern.name, _NO_RULES)
 
     def mask(self, resource_type: ResourceType, name: str, keys: Iterable[Key]) -> int | None:
-        """The masks of all ACLs that cover a resource and one of a client's keys, together.
+        """Joins the masks of all ACLs that cover a resource for one client.
 
         None when no ACL at all, of whatever principal, covers the resource.
         """

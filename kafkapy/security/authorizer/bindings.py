@@ -6,12 +6,14 @@ org.apache.kafka.common.resource.ResourcePatternFilter.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kafkapy.errors import KafkaError
 from kafkapy.types import AclOperation, AclPermissionType, PatternType, ResourceType
 
 __all__ = [
+    "SUPPORTED_OPERATIONS",
     "WILDCARD_HOST",
     "WILDCARD_PRINCIPAL",
     "WILDCARD_RESOURCE",
@@ -28,6 +30,40 @@ WILDCARD_HOST: Final = "*"
 """The host of an ACL that applies to every address."""
 WILDCARD_PRINCIPAL: Final = "User:*"
 """The principal of an ACL that applies to everyone."""
+
+
+SUPPORTED_OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (AclOperation.DESCRIBE, AclOperation.WRITE, AclOperation.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
+    ResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
+}
+"""The operations of each resource type (org.apache.kafka.security.authorizer.AclEntry); ALL is one of every type."""
 
 
 class ResourcePattern(NamedTuple):

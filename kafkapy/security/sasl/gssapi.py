@@ -116,7 +116,7 @@ class GssapiServer:
         if not name:
             raise SaslError(f"the Kerberos authentication rules give an empty name for '{principal}'")
         logger.debug(
-            "Successfully authenticated client: authenticationID=%s; authorizationID=%r.", principal, answer[4:260]
+            "Client %s is authenticated; its authorization id is %r", principal, answer[4:260]
         )
         self.authorization_id = name
         self._state = _State.DONE

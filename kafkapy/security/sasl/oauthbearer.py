@@ -115,8 +115,8 @@ class OAuthBearerMechanism:
         elif not handler or handler == UNSECURED_HANDLER:
             self._validator = _unsecured(settings)
             logger.warning(
-                "Listener %s accepts OAUTHBEARER tokens without a signature, so every client may take every name. Set "
-                "%s outside development.",
+                "Listener %s accepts OAUTHBEARER tokens without a signature, so every client may take every name; "
+                "set %s outside development",
                 settings.listener_name,
                 JWKS_KEY,
             )

@@ -57,4 +57,4 @@ def register_config_keys() -> Iterable[ConfigKey]:
 @hookimpl
 def broker_started(broker: KafkaServer) -> None:
     """Called once the broker serves clients."""
-    logger.info("topics that begin with %r are denied", broker.config.get_str(PREFIX_KEY))
+    logger.info("The authorizer deny_prefix denies topics that begin with %r", broker.config.get_str(PREFIX_KEY))

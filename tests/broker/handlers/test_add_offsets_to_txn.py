@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from broker.handlers.transactions import Producer
 
-from kafkapy.coordinator.runtime import partition_of
+from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.errors import ErrorCode
 
 

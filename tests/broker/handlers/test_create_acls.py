@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from broker.acting import ADMIN, DENY, ActingClient, acl_broker, binding, connected, creation
+from broker.acting import DENY, ActingClient, acl_broker, binding, connected, creation
 
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ErrorCode
@@ -83,7 +83,7 @@ def test_an_entry_that_is_no_acl_is_refused_and_the_others_are_created(
 
 def test_a_decision_follows_at_once_on_open_connections(server: KafkaServer, admin: ActingClient) -> None:
     admin.create_topic("followed")
-    alice = connected(server, "User:alice")
+    alice = connected(server, "alice")
     assert alice.append("followed") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     admin.add(binding(TOPIC, "foll", AclOperation.WRITE, pattern=PatternType.PREFIXED))
     assert alice.append("followed") == ErrorCode.NONE
@@ -95,7 +95,7 @@ def test_a_decision_follows_at_once_on_open_connections(server: KafkaServer, adm
 
 
 def test_only_who_may_alter_the_cluster_creates_acls(server: KafkaServer, admin: ActingClient) -> None:
-    alice = connected(server, "User:alice")
+    alice = connected(server, "alice")
     wanted = binding(TOPIC, "t", READ)
     assert created(alice, 3, wanted, wanted) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 2
     assert admin.acls() == set()
@@ -131,7 +131,7 @@ def test_many_acls_do_not_hold_other_requests(server: KafkaServer, admin: Acting
     frame = CreateAclsRequest(creations=entries)
     other = connected(server)
     request = CreateTopicsRequest(topics=[])
-    admin.send_frame(encode_request(frame.API_KEY, 3, 7, ADMIN, frame))
+    admin.send_frame(encode_request(frame.API_KEY, 3, 7, "test", frame))
     other(request, 7)
     _, response = decode_response(frame.API_KEY, 3, admin.receive_frame())
     assert {each.error_code for each in response.results} == {ErrorCode.NONE}

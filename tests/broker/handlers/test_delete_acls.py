@@ -112,7 +112,7 @@ def test_a_filter_with_an_unknown_field_is_refused_and_the_others_delete(
 
 
 def test_only_who_may_alter_the_cluster_deletes_acls(server: KafkaServer, admin: ActingClient) -> None:
-    alice = connected(server, "User:alice")
+    alice = connected(server, "alice")
     request = DeleteAclsRequest(filters=[DeleteAclsRequest.Filter(**ANY_FILTER)] * 2)
     refused = alice(request, 3).filter_results
     assert [(each.error_code, each.matching_acls) for each in refused] == [

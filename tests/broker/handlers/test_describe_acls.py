@@ -22,7 +22,7 @@ LITERAL_ACLS = [
     binding(TOPIC, "orders", READ, "User:bob", host="10.0.0.1", permission=DENY),
     binding(TOPIC, "*", DESCRIBE),
     binding(GROUP, "orders", READ),
-    binding(CLUSTER, "kafka-cluster", DESCRIBE, "User:watcher"),
+    binding(CLUSTER, "kafka-cluster", DESCRIBE, "User:bob"),
 ]
 PREFIXED_ACLS = [binding(TOPIC, "ord", READ, pattern=PREFIXED), binding(TOPIC, "orders", READ, pattern=PREFIXED)]
 
@@ -64,7 +64,7 @@ def admin(server: KafkaServer) -> Iterator[ActingClient]:
             [LITERAL_ACLS[2], PREFIXED_ACLS[0]],
         ),
         ({"pattern_type_filter": MATCH}, [*LITERAL_ACLS, *PREFIXED_ACLS]),
-        ({"principal_filter": "User:bob"}, [LITERAL_ACLS[1]]),
+        ({"principal_filter": "User:bob"}, [LITERAL_ACLS[1], LITERAL_ACLS[4]]),
         ({"host_filter": "10.0.0.1"}, [LITERAL_ACLS[1]]),
         ({"host_filter": "10.0.0.2"}, []),
         ({"operation": DESCRIBE}, [LITERAL_ACLS[2], LITERAL_ACLS[4]]),
@@ -99,12 +99,12 @@ def test_a_filter_with_an_unknown_field_is_refused(admin: ActingClient, field: s
 
 @pytest.mark.parametrize("version", range(4))
 def test_only_who_may_describe_the_cluster_sees_acls(server: KafkaServer, version: int) -> None:
-    alice, watcher = connected(server, "User:alice"), connected(server, "User:watcher")
+    alice, bob = connected(server, "alice"), connected(server, "bob")
     refused = alice(DescribeAclsRequest(**ANY_FILTER | {"pattern_type_filter": LITERAL}), version)
     assert (refused.error_code, refused.resources) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
-    assert names(watcher.acls()) == {"orders", "*", "kafka-cluster", "ord"}
+    assert names(bob.acls()) == {"orders", "*", "kafka-cluster", "ord"}
     alice.close()
-    watcher.close()
+    bob.close()
 
 
 def test_without_an_authorizer_security_is_disabled(tmp_path: Any) -> None:

@@ -136,7 +136,7 @@ def test_a_credential_that_cannot_be_read_is_none_and_is_not_logged(
     sasl_broker.call(repository.change(CONFIG_USERS, topic_name, lambda config: {"SCRAM-SHA-256": "SECRET"}))
     refused = log_in_scram(sasl_connect(), "SCRAM-SHA-256", topic_name, "x")
     assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-    assert f"Ignoring the SCRAM-SHA-256 credential of user {topic_name}" in caplog.text
+    assert f"The SCRAM-SHA-256 credential of user {topic_name} cannot be read" in caplog.text
     assert "SECRET" not in caplog.text
 
 

@@ -288,10 +288,12 @@ cdef class ClientIo:
         return out
 
     cdef void forget(self, int64_t channel) noexcept:
+        cdef bytes reason
         cdef unordered_map[int64_t, ClientChannel*].iterator found = self.open.find(channel)
         if found != self.open.end():
             if dereference(found).second.reason[0]:
-                self.reasons[channel] = (<bytes>(<const char*>dereference(found).second.reason)).decode("utf-8", "replace")
+                reason = <bytes>(<const char*>dereference(found).second.reason)
+                self.reasons[channel] = reason.decode("utf-8", "replace")
             self.past_bytes_in += dereference(found).second.bytes_in
             self.past_bytes_out += dereference(found).second.bytes_out
             pthread_mutex_destroy(&dereference(found).second.mutex)

@@ -77,6 +77,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     OUTCOME_PARKED,
     OUTCOME_REPLY,
     left_is_mine,
+    outcome_clear,
 )
 from kafkapy._speedups.requests.fetch.context cimport fetch_context_abandon, fetch_context_open
 from kafkapy._speedups.requests.fetch.conversion cimport (
@@ -628,18 +629,9 @@ cdef bint park_without_snapshot(DataPlaneState* plane, FetchState* state, Outcom
 
 # ---- the contract with the Processor ---------------------------------------------------------------------------------
 
-cdef void clear_outcome(Outcome* outcome) noexcept nogil:
-    outcome.kind = OUTCOME_CLOSE
-    outcome.send = NULL
-    outcome.parked = NULL
-    outcome.deadline_ns = 0
-    outcome.ask = NULL
-    outcome.message = NULL
-
-
 cdef void fetch_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil:
     cdef FetchState* state
-    clear_outcome(outcome)
+    outcome_clear(outcome)
     if frame.api_version < FETCH_OLDEST or frame.api_version > FETCH_NEWEST:
         outcome.message = UNSUPPORTED
         return
@@ -654,7 +646,7 @@ cdef void fetch_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) no
 
 cdef void fetch_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil:
     cdef FetchState* state = <FetchState*>parked
-    clear_outcome(outcome)
+    outcome_clear(outcome)
     remove_waiters(state)
     run(plane, state, timed_out, outcome)
 

@@ -102,6 +102,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     OUTCOME_PARKED,
     OUTCOME_REPLY,
     OUTCOME_WORKER,
+    outcome_clear,
 )
 from kafkapy._speedups.requests.partition_table cimport (
     LOOKUP_NOT_HOSTED,
@@ -607,18 +608,9 @@ cdef void run(DataPlaneState* plane, ProduceState* state, bint timed_out, Outcom
 
 # ---- the contract with the Processor ---------------------------------------------------------------------------------
 
-cdef void clear_outcome(Outcome* outcome) noexcept nogil:
-    outcome.kind = OUTCOME_CLOSE
-    outcome.send = NULL
-    outcome.parked = NULL
-    outcome.deadline_ns = 0
-    outcome.ask = NULL
-    outcome.message = NULL
-
-
 cdef void produce_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil:
     cdef ProduceState* state
-    clear_outcome(outcome)
+    outcome_clear(outcome)
     if frame.api_version < PRODUCE_OLDEST or frame.api_version > PRODUCE_NEWEST:
         outcome.message = UNSUPPORTED
         return
@@ -631,7 +623,7 @@ cdef void produce_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) 
 
 cdef void produce_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil:
     cdef ProduceState* state = <ProduceState*>parked
-    clear_outcome(outcome)
+    outcome_clear(outcome)
     remove_waiters(state)
     run(plane, state, timed_out, outcome)
 

@@ -80,7 +80,7 @@ class ClassicRebalance:
         is_initial = group.state is EMPTY
         group.transition_to(PREPARING_REBALANCE, self._clock.time_ms())
         logger.info(
-            "Preparing to rebalance group %s with old generation %d (reason: %s)",
+            "Group %s prepares a rebalance of generation %d (reason: %s)",
             group.group_id,
             group.generation_id,
             reason,
@@ -146,7 +146,7 @@ class ClassicRebalance:
             self.cancel_heartbeat(group, member.member_id)
         if absent:
             logger.info(
-                "Group %s removed dynamic members who have not joined: %s",
+                "Group %s removed dynamic members that did not join in time: %s",
                 group.group_id,
                 ", ".join(member.member_id for member in absent),
             )
@@ -156,11 +156,11 @@ class ClassicRebalance:
             return NOTHING
         group.next_generation(self._clock.time_ms())
         if group.state is EMPTY:
-            logger.info("Group %s with generation %d is now empty", group.group_id, group.generation_id)
+            logger.info("Group %s is empty in generation %d", group.group_id, group.generation_id)
             self._rebalanced(group)
             return [group_metadata(group, {})]
         logger.info(
-            "Stabilized group %s generation %d with %d members",
+            "Group %s begins generation %d with %d members",
             group.group_id,
             group.generation_id,
             len(group.members),
@@ -256,7 +256,7 @@ class ClassicRebalance:
         member = group.members.get(member_id)
         if member is None or member.is_alive_by_waiting:
             return Result(None)
-        logger.info("Member %s in group %s has failed, removing it from the group", member_id, group_id)
+        logger.info("Member %s of group %s sent no heartbeat in time and is removed", member_id, group_id)
         return Result(None, self._remove_and_rebalance(group, member))
 
     def _remove_and_rebalance(self, group: ClassicGroup, member: ClassicGroupMember) -> Records:

@@ -187,7 +187,7 @@ class ClassicRequests:
         instance_id = request.group_instance_id or ""
         old_leader = group.leader_id
         old_id = group.static_members[instance_id]
-        logger.info("Static member %s of group %s is replaced: %s", instance_id, group.group_id, member_id)
+        logger.info("Static member %s of group %s gets the new member id %s", instance_id, group.group_id, member_id)
         member = group.replace_static_member(instance_id, member_id)
         self._rebalance.cancel_heartbeat(group, old_id)
         self._rebalance.schedule_heartbeat(group, member)
@@ -263,7 +263,7 @@ class ClassicRequests:
 
     def _assigned(self, group: ClassicGroup, request: SyncGroupRequest, later: Later[SyncGroupResponse]) -> SyncResult:
         logger.info(
-            "Assignment received from leader %s for group %s for generation %d",
+            "Leader %s of group %s sent the assignment of generation %d",
             request.member_id,
             group.group_id,
             group.generation_id,
@@ -341,7 +341,7 @@ class ClassicRequests:
             member = group.validate_member(member_id, each.group_instance_id)
         except KafkaError as error:
             return error.code
-        logger.info("Member %s has left group %s; client reason: %s", member_id, group.group_id, _reason(each.reason))
+        logger.info("Member %s left group %s; client reason: %s", member_id, group.group_id, _reason(each.reason))
         self._rebalance.remove_member(group, member)
         return ErrorCode.NONE
 

@@ -224,7 +224,7 @@ class ClassicMembers:
                     member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=error
                 )
             )
-        logger.info("Members %s have left group %s", ", ".join(left), group.group_id)
+        logger.info("Members %s left group %s", ", ".join(left), group.group_id)
         records = self._rebalance.fence(group, list(left.values()))
         return self._rebalance.announced(group.group_id, Result(LeaveGroupResponse(members=answers), records))
 

@@ -95,7 +95,7 @@ class ConsumerMigration:
         records += [records_of.target(group.group_id, each.member_id, each.assigned) for each in members]
         records.append(records_of.target_epoch(group.group_id, group.epoch))
         records += [records_of.current_assignment(group.group_id, each) for each in members]
-        logger.info("The classic group %s is converted to a consumer group", group.group_id)
+        logger.info("Classic group %s becomes a consumer group", group.group_id)
         return group
 
     def _check_upgrade(self, classic: ClassicGroup) -> None:
@@ -155,7 +155,7 @@ class ConsumerMigration:
             reason = "its group size is greater than classic group max size"
         else:
             return True
-        logger.info("Cannot downgrade consumer group %s to classic group because %s", group.group_id, reason)
+        logger.info("Consumer group %s cannot become a classic group because %s", group.group_id, reason)
         return False
 
     def downgrade(
@@ -207,7 +207,7 @@ class ConsumerMigration:
             self._rebalance.schedule_heartbeat(classic, member)
         if rebalance:
             self._rebalance.prepare(classic, "downgrade from consumer to classic")
-        logger.info("Converted the consumer group %s to a classic group", group.group_id)
+        logger.info("Consumer group %s became a classic group", group.group_id)
 
     def _downgraded(
         self, group: ConsumerGroup, members: list[ConsumerGroupMember], assigned: dict[str, Partitions]
@@ -250,7 +250,7 @@ def replacement_of(member: ConsumerGroupMember, member_id: str) -> ConsumerGroup
 
 
 def _no_upgrade(classic: ClassicGroup, reason: str) -> KafkaError:
-    logger.info("Cannot upgrade classic group %s to consumer group because %s", classic.group_id, reason)
+    logger.info("Classic group %s cannot become a consumer group because %s", classic.group_id, reason)
     return error_for(
         ErrorCode.GROUP_ID_NOT_FOUND,
         f"Cannot upgrade classic group {classic.group_id} to consumer group because {reason}.",

@@ -120,7 +120,7 @@ class ConsumerPatterns:
 
         def failed(error: Exception) -> None:
             self._matching.discard(group_id)
-            logger.error("The expressions of group %s could not be matched: %s", group_id, error)
+            logger.error("The regular expressions of group %s cannot be resolved: %s", group_id, error)
 
         self._clock.run_blocking(lambda: resolve(patterns, topics), done, failed)
 
@@ -153,7 +153,7 @@ class ConsumerPatterns:
         group = self._rebalance.find(match.group_id)
         match.attempts += 1
         if match.attempts > MOST_ATTEMPTS:
-            logger.error("The topics that the expressions of group %s match cannot be written", match.group_id)
+            logger.error("The topics that the regular expressions of group %s match cannot be written", match.group_id)
             return Result(None)
         if group is None:
             return Result(None)

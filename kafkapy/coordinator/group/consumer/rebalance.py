@@ -1,8 +1,8 @@
 """Rebalances of consumer groups: epochs, target assignments, members and their timeouts.
 
 A change of subscriptions or topics raises the group's epoch, which gets a target assignment. Each member moves there by
-its own heartbeats, and first gives up partitions of others. Source: GroupMetadataManager (its consumer part),
-TargetAssignmentBuilder; KIP-848.
+its own heartbeats: it first gives up the partitions that other members get. Source: GroupMetadataManager (its consumer
+part), TargetAssignmentBuilder; KIP-848.
 
 Timeouts of a member, each under (name, group, member): "consumer-session" ends a silent member's session,
 "consumer-rebalance" fences a member that does not give up partitions; "consumer-join" and "consumer-sync" fence a
@@ -139,7 +139,7 @@ class ConsumerRebalance:
         if isinstance(group, ClassicGroup):
             if group.is_empty:
                 records += group.tombstones()
-                logger.info("Converted the empty classic group %s to a consumer group", group_id)
+                logger.info("Empty classic group %s becomes a consumer group", group_id)
                 return ConsumerGroup(group_id)
             return self.migration.upgrade(group, records)
         return self.get(group_id)
@@ -157,8 +157,8 @@ class ConsumerRebalance:
     ) -> ConsumerGroupMember:
         """The joining static member: new, or in its predecessor's place.
 
-        The predecessor has the same instance id. UNRELEASED_INSTANCE_ID when it has not left; a member of one protocol
-        may always replace a member of the other.
+        The predecessor has the same instance id. UNRELEASED_INSTANCE_ID when both use the consumer protocol and the
+        predecessor has not left.
         """
         existing = group.static_member(instance_id)
         if existing is None:
@@ -170,7 +170,7 @@ class ConsumerRebalance:
                 f"id is owned by {existing.member_id} member.",
             )
         logger.info(
-            "Static member %s of group %s replaces member %s: %s",
+            "Static member %s of group %s replaces member id %s with %s",
             instance_id,
             group.group_id,
             existing.member_id,
@@ -271,7 +271,7 @@ class ConsumerRebalance:
         """Begin the group's next epoch, with the hash of its topics."""
         epoch = group.epoch + 1
         records.append(records_of.epoch(group.group_id, epoch, metadata_hash))
-        logger.info("Group %s goes to epoch %d", group.group_id, epoch)
+        logger.info("Group %s enters epoch %d", group.group_id, epoch)
         self._counters.consumer_rebalances += 1
         return epoch
 
@@ -340,7 +340,7 @@ class ConsumerRebalance:
             if target is not known and target != known:
                 records.append(records_of.target(group.group_id, member_id, target))
         records.append(records_of.target_epoch(group.group_id, epoch))
-        logger.info("Computed a new target assignment of group %s for epoch %d", group.group_id, epoch)
+        logger.info("Group %s has a new target assignment for epoch %d", group.group_id, epoch)
         return NO_PARTITIONS if after is None else assignment.get(after.member_id, NO_PARTITIONS)
 
     def _specs(
@@ -455,9 +455,9 @@ class ConsumerRebalance:
         self._fence_after("consumer-rebalance", group_id, member.member_id, timeout, reason, epoch)
 
     def schedule_join(self, group_id: str, member: ConsumerGroupMember) -> None:
-        """Fence a member that does not join in time.
+        """Fence a classic member that does not join in time.
 
-        The first request to join counts.
+        The time begins when the broker first tells it to join.
         """
         if ("consumer-join", group_id, member.member_id) not in self._timer:
             reason = "it has not joined within the rebalance timeout"
@@ -501,7 +501,8 @@ class ConsumerRebalance:
             logger.info("Member %s is fenced from group %s because %s", member_id, group_id, reason)
             records: Records = []
             if may_convert and self.migration.may_downgrade_without(group, [member]):
-                # Tried again when what the members say cannot be read, or is too large to be written as one group.
+                # The timer runs this again when the downgrade fails: a member's data cannot be read, or the group is
+                # too large for one batch. The member is then removed from the consumer group.
                 may_convert = False
                 self.migration.downgrade(group, [member], None, rebalance=True, records=records)
             else:

@@ -150,7 +150,7 @@ class ConsumerRequests:
         elif joins:
             member = group.members.get(member_id) or ConsumerGroupMember(member_id)
             if member.member_epoch == JOIN_EPOCH:
-                logger.info("Member %s joins the consumer group %s", member_id, group.group_id)
+                logger.info("Member %s joins consumer group %s", member_id, group.group_id)
         else:
             member = group.member(member_id)
         _check_epoch(member, request)
@@ -187,10 +187,10 @@ class ConsumerRequests:
         else:
             member = self._rebalance.static_member(group, request.member_id, request.instance_id)
             if request.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
-                logger.info("Static member %s has left group %s for a while", member.member_id, group.group_id)
+                logger.info("Static member %s left group %s temporarily", member.member_id, group.group_id)
                 left = replace(member, member_epoch=LEAVE_GROUP_STATIC_EPOCH, pending_revocation=NO_PARTITIONS)
                 return Result(response, [records_of.current_assignment(group.group_id, left)])
-        logger.info("Member %s has left the consumer group %s", member.member_id, group.group_id)
+        logger.info("Member %s left consumer group %s", member.member_id, group.group_id)
         return Result(response, self._rebalance.fence(group, [member]))
 
     # --- ConsumerGroupDescribe --------------------------------------------------------------------------------------
