@@ -42,7 +42,7 @@ async def handle(
         Upsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
         async for each in in_slices(request.upsertions)
     ]
-    errors = await context.broker.scram_credentials.alter(deletions, upsertions)
+    errors = await context.broker.logins.scram_credentials.alter(deletions, upsertions)
     context.leave(deletions, upsertions, errors)
     return AlterUserScramCredentialsResponse(
         results=[

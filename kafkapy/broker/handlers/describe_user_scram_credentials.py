@@ -36,7 +36,7 @@ async def handle(
 ) -> DescribeUserScramCredentialsResponse:
     """One result for each user. CLUSTER_AUTHORIZATION_FAILED without DESCRIBE on the cluster."""
     context.authorize_cluster(AclOperation.DESCRIBE)
-    credentials = context.broker.scram_credentials
+    credentials = context.broker.logins.scram_credentials
     results: list[Result] = []
     if not request.users:
         async for chunk in in_chunks(await credentials.users()):
