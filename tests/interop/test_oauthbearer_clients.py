@@ -303,11 +303,12 @@ def test_a_refused_token_is_told_to_foreign_clients(bootstrap: str, provider: Id
     token = forged(provider)["of an unknown key"]
     told: list[Any] = []
     client = confluent_kafka.admin.AdminClient(
-        confluent(bootstrap, token) | {"error_cb": lambda error: told.append(error.code())}
+        confluent(bootstrap, token) | {"error_cb": lambda error: told.append(error.code()), "log_level": 0}
     )
     deadline = time.monotonic() + TIMEOUT_S
     while confluent_kafka.KafkaError._AUTHENTICATION not in told and time.monotonic() < deadline:
         client.poll(0.1)
+    del client
     assert confluent_kafka.KafkaError._AUTHENTICATION in told
     with pytest.raises(kafka.errors.KafkaError):
         kafka.KafkaProducer(**pythonic(bootstrap, Tokens(token)), bootstrap_timeout_ms=2000)
@@ -333,7 +334,7 @@ def test_the_subject_is_the_principal(bootstrap: str, topic: str, provider: Iden
 def test_the_reason_is_in_the_brokers_log(
     bootstrap: str, provider: IdentityProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "kafka")
     with pytest.raises(SaslAuthenticationFailedError):
         kafkapy.KafkaProducer(**pythonic(bootstrap, Tokens(signed(provider, aud="elsewhere"))))
     reason = "Audience (aud) claim names none of the expected audiences"
