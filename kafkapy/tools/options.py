@@ -204,7 +204,7 @@ def given_settings(
     wins over bootstrap.servers of the others. click.UsageError, ConfigError, KafkaError for an unknown profile.
     """
     from kafkapy.config.properties import Properties, load_properties
-    from kafkapy.config.providers import resolve_properties
+    from kafkapy.config.providers import PROVIDERS, resolve_properties
     from kafkapy.tools.client_settings import current_profile, environment_settings, merged, read_profile
 
     if profile is None and command_config is None:
@@ -213,13 +213,14 @@ def given_settings(
     if profile is not None:
         layers.append(read_profile(profile))
     layers.append(environment_settings(os.environ))
-    if command_config is not None:
-        layers.append(load_properties(command_config))
-    layers.append(key_values(properties))
+    file = Properties() if command_config is None else load_properties(command_config)
+    layers += [file, key_values(properties), {"bootstrap.servers": bootstrap} if bootstrap else {}]
     given = Properties(command_config or "")
-    for key, value in merged(*layers, {"bootstrap.servers": bootstrap} if bootstrap else {}).items():
-        given.set(key, value)
-    return dict(resolve_properties(given))
+    for key, value in merged(*layers).items():
+        given.set(key, value, file.line_of(key) if file.get(key) == value else None)
+    settings = dict(resolve_properties(given))
+    settings.pop(PROVIDERS, None)
+    return settings
 
 
 def parse_partitions(text: str) -> tuple[str, list[int] | None]:

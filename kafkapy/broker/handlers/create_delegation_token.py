@@ -54,7 +54,7 @@ async def handle(context: RequestContext, request: CreateDelegationTokenRequest)
             if each.principal_type != USER_TYPE:
                 raise error_for(ErrorCode.INVALID_PRINCIPAL_TYPE)
             renewers.append(KafkaPrincipal(each.principal_type, each.principal_name))
-        manager = context.broker.tokens
+        manager = context.broker.logins.tokens
         token = await manager.create(owner, requester, renewers, request.max_lifetime_ms)
     except KafkaError as error:
         return _response(context, owner, requester, error_code=code_of(error))

@@ -31,6 +31,8 @@ from kafkapy.security.scram import MIN_ITERATIONS, ScramCredential, ScramMechani
 
 TOKEN_EXTENSION: Final = "tokenauth"
 NONCE_BYTES: Final = 18
+MOST_MESSAGE_BYTES: Final = 16_384
+"""The first message is kept until the login ends, so it must not be large."""
 
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _VALUE = r"[\x01-\x2b\x2d-\x7f]+"
@@ -68,6 +70,8 @@ class ScramServer:
         """Answer the client's first or final message."""
         if self.complete:
             raise SaslError("Unexpected challenge after the end of the exchange")
+        if len(response) > MOST_MESSAGE_BYTES:
+            raise SaslError(f"A SCRAM message of {len(response)} bytes")
         text = response.decode("utf-8", "replace")
         return self._first(text) if self._credential is None else self._final(text)
 

@@ -182,6 +182,13 @@ def test_a_malformed_first_message_is_refused(first: bytes) -> None:
     assert "alice" not in str(caught.value)
 
 
+def test_a_large_message_is_refused() -> None:
+    services = Services()
+    for message in (b"n,,n=alice,r=" + b"x" * 20_000, b"n,,n=" + b"x" * 500_000 + b",r=abc"):
+        with pytest.raises(SaslError, match="A SCRAM message of"):
+            evaluate(server_of(services), message)
+
+
 def test_a_replayed_or_changed_final_message_is_refused() -> None:
     services = Services()
     services.add_user("alice", "x")
