@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kafkapy.security.principal import USER_TYPE
 from kafkapy.security.sasl.base import (
     MechanismSettings,
     SaslAuthenticationError,
@@ -108,6 +109,9 @@ class ScramServer:
         tokens = self._services.tokens
         token = tokens.token(token_id)
         if token is None or token.expired(int(self._clock() * 1000)):
+            return None
+        if token.owner.type != USER_TYPE:
+            # The principal would be a user of that name.
             return None
         self.authorization_id = token.owner.name
         self.session_expires_ms = token.expiry_timestamp
