@@ -65,6 +65,9 @@ $(STAMPS)/install: $(STAMPS)/kernels pyproject.toml setup.py
 $(STAMPS)/test-venv: $(STAMPS)/venv pyproject.toml
 	$(BIN)/python scripts/requirements.py test lint > build/requirements-test.txt
 	$(PIP) install -q -r build/requirements-test.txt
+	@scripts/system-packages kerberos
+	$(BIN)/python scripts/requirements.py gssapi > build/requirements-gssapi.txt
+	$(PIP) install -q -r build/requirements-gssapi.txt || echo 'the package gssapi is not there: the tests of Kerberos are skipped'
 	@touch $@
 
 # --- running ------------------------------------------------------------------------------------------------------

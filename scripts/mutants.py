@@ -53,6 +53,47 @@ AREAS: Final = {
     "coordinator": Area(("kafkapy/coordinator",), ("tests/coordinator",)),
     "log": Area(("kafkapy/log",), ("tests/log",)),
     "replica": Area(("kafkapy/replica",), ("tests/replica", "tests/broker/handlers/test_alter_replica_log_dirs.py")),
+    "sasl": Area(
+        (
+            "kafkapy/security/sasl/authenticator.py",
+            "kafkapy/security/sasl/plain.py",
+            "kafkapy/security/sasl/scram.py",
+            "kafkapy/security/jaas.py",
+            "kafkapy/security/scram.py",
+            "kafkapy/security/add_scram.py",
+            "kafkapy/security/delegation_tokens.py",
+            "kafkapy/config/password_encoder.py",
+            "kafkapy/metadata/delegation_tokens.py",
+            "kafkapy/broker/authentication.py",
+            "kafkapy/broker/delegation_tokens.py",
+            "kafkapy/broker/scram_credentials.py",
+            "kafkapy/broker/stored_passwords.py",
+            "kafkapy/broker/token_requests.py",
+        ),
+        (
+            "tests/security/sasl",
+            "tests/security/test_jaas.py",
+            "tests/security/test_add_scram.py",
+            "tests/config/test_password_encoder.py",
+            "tests/broker/test_scram_credentials.py",
+            "tests/broker/test_delegation_tokens.py",
+            "tests/broker/test_stored_passwords.py",
+            "tests/broker/test_secrets.py",
+            *(
+                f"tests/broker/handlers/test_{name}.py"
+                for name in (
+                    "sasl_handshake",
+                    "sasl_authenticate",
+                    "create_delegation_token",
+                    "renew_delegation_token",
+                    "expire_delegation_token",
+                    "describe_delegation_token",
+                    "alter_user_scram_credentials",
+                    "describe_user_scram_credentials",
+                )
+            ),
+        ),
+    ),
     "metadata": Area(("kafkapy/metadata",), ("tests/metadata", "tests/controller")),
     "kernels-log": Area(("kafkapy/_speedups/log",), ("tests/speedups/log", "tests/log")),
     "kernels-requests": Area(

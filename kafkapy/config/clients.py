@@ -35,7 +35,7 @@ from kafkapy.config.providers import PROVIDERS, is_provider_key, resolve
 from kafkapy.errors import ConfigError
 from kafkapy.types import ConfigType
 
-__all__ = ["COMMON", "ClientConfig", "ClientConfigDef"]
+__all__ = ["COMMON", "ClientConfig", "ClientConfigDef", "shown"]
 
 log = logging.getLogger(__name__)
 
@@ -291,6 +291,19 @@ class ClientConfig(Mapping[str, Any]):
     def __repr__(self) -> str:
         shown = (f"{name}={HIDDEN if self.definition[name].sensitive else self[name]!r}" for name in sorted(self.given))
         return f"ClientConfig({', '.join(shown)})"
+
+
+def shown(name: str, value: str) -> str:
+    """A value as it may be shown.
+
+    Secrets are hidden, also those of unknown keys with such a name.
+    """
+    try:
+        key = COMMON.key_of(name)
+    except ConfigError:
+        key = None
+    secret = key.sensitive if key is not None else any(word in name.lower() for word in SECRETS)
+    return HIDDEN if secret else value
 
 
 def _resolved(given: list[tuple[str, object]]) -> list[tuple[str, object]]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
 
 NOTHING_READS: Final = (
-    "sasl.client.*", "sasl.kerberos.min.*", "sasl.kerberos.ticket.*", "sasl.login.refresh.*", "sasl.mechanism.*",
-    "remote.*", "group.share.*", "controller.quorum.*",
+    "sasl.client.*", "sasl.kerberos.min.*", "sasl.kerberos.ticket.*", "sasl.login.refresh.*",
+    "sasl.mechanism.controller.*", "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
     "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.*", "follower.*", "log.local.retention.*",

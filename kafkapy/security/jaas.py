@@ -115,18 +115,20 @@ def _entry(tokens: _Tokens) -> JaasEntry:
         raise JaasError(f"a login module's class name is expected at {tokens.place(module)}")
     if module.text.strip() in REFUSED_MODULES:
         raise JaasError(f"the login module {module.text} is not allowed")
+    # A text that is no known module may be a password without its surroundings.
+    shown = module.text if module.text in LOGIN_MODULES else "the login module"
     flag = tokens.take()
     if flag.kind not in ("word", "quoted"):
-        raise JaasError(f"the control flag of {module.text} is missing at {tokens.place(flag)}")
+        raise JaasError(f"the control flag of {shown} is missing at {tokens.place(flag)}")
     if flag.text.lower() not in CONTROL_FLAGS:
         # It may be a value at the wrong place, so it is not shown.
         allowed = ", ".join(CONTROL_FLAGS)
-        raise JaasError(f"the control flag of {module.text} at {tokens.place(flag)} must be one of {allowed}")
+        raise JaasError(f"the control flag of {shown} at {tokens.place(flag)} must be one of {allowed}")
     options: dict[str, Password] = {}
-    before = f"the control flag of {module.text}"
+    before = f"the control flag of {shown}"
     while (key := tokens.take()).kind != ";":
         if key.kind == "end":
-            raise JaasError(f"the entry of {module.text} has no semicolon at its end")
+            raise JaasError(f"the entry of {shown} has no semicolon at its end")
         if key.kind not in ("word", "quoted"):
             raise JaasError(
                 f"an option's name or a semicolon is expected at {tokens.place(key)}, after {before}; a value with "

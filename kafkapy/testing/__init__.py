@@ -1,7 +1,7 @@
 """Brokers for tests of kafkapy and of programs that use it.
 
-    with kafkapy.testing.Broker() as broker:
-        producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+with kafkapy.testing.Broker() as broker:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,6 +24,7 @@ from kafkapy.config.single_node import SINGLE_NODE
 from kafkapy.controller.admin_requests import NO_VALUE, NewTopic
 from kafkapy.errors import IllegalStateError, KafkaError
 from kafkapy.plugins import PluginManager
+from kafkapy.testing.broker_security import MECHANISMS, BrokerSecurity
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -32,9 +33,8 @@ __all__ = ["Broker"]
 
 T = TypeVar("T")
 
-DEFAULTS: Final[Mapping[str, str]] = {
+DEFAULTS: Final[dict[str, str]] = {
     "broker.id": "1",
-    "listeners": "PLAINTEXT://127.0.0.1:0",
     "kafkapy.metadata.store": "memory",
     "kafkapy.storage.backend": "memory",
     "log.dirs": "/memory",
@@ -55,10 +55,21 @@ class Broker:
     Any thread may create and use it; the same thread calls `start` and `stop`. Overrides are Kafka's broker keys, with
     underscores for the dots: `Broker(auto_create_topics_enable=False)`. ConfigError for an unknown key or an invalid
     value. The broker also ends with its process.
+
+    `security` is the listener's security protocol, such as "SASL_SSL", with certificates made for the broker and users
+    that may log in: `Broker(security="SASL_SSL", users={"ann": "secret"})`. `client_config()` gives a client's keys.
     """
 
-    def __init__(self, **overrides: object) -> None:
-        values = dict(DEFAULTS)
+    def __init__(
+        self,
+        *,
+        security: str = "PLAINTEXT",
+        users: Mapping[str, str] | None = None,
+        mechanisms: Iterable[str] = MECHANISMS,
+        **overrides: object,
+    ) -> None:
+        self._security = BrokerSecurity(security, users, mechanisms)
+        values = DEFAULTS | self._security.broker_keys()
         for name, value in overrides.items():
             values[name.replace("_", ".")] = _text(value)
         plugins = PluginManager.load(split_list(values.get("kafkapy.plugins.disabled", "")))
@@ -75,6 +86,13 @@ class Broker:
         """
         if self._server is None:
             self._server = KafkaServer(self._config, self._plugins).start(daemon=True)
+            credentials = self._security.credentials()
+            if credentials:
+                try:
+                    self._server.call(self._server.context.logins.scram_credentials.alter((), credentials))
+                except BaseException:
+                    self.stop()
+                    raise
         return self
 
     def stop(self) -> None:
@@ -82,6 +100,7 @@ class Broker:
 
         Returns when its threads have ended and its port is closed. A second call does nothing.
         """
+        self._security.remove_files()
         server, self._server = self._server, None
         if server is not None:
             server.stop()
@@ -128,6 +147,28 @@ class Broker:
         """host:port of the first listener. IllegalStateError when the broker is not running."""
         endpoint = self.server.endpoints[0]
         return f"{endpoint.host}:{endpoint.port}"
+
+    def client_config(
+        self, user: str | None = None, *, mechanism: str | None = None, certificate: str | None = None
+    ) -> dict[str, str]:
+        """Keys of Kafka's clients, with addresses and security: KafkaProducer(broker.client_config()).
+
+        The default user is the first one, the default mechanism SCRAM-SHA-512. `certificate` is a distinguished name:
+        the client gets a certificate of that name. ConfigError for an unknown user or mechanism; IllegalStateError when
+        the broker is not running.
+        """
+        servers = {"bootstrap.servers": self.bootstrap_servers}
+        return servers | self._security.client_keys(user, mechanism, certificate)
+
+    @property
+    def users(self) -> Mapping[str, str]:
+        """The users that may log in, with their passwords."""
+        return self._security.users
+
+    @property
+    def ca_file(self) -> str:
+        """A PEM file with the authority of the broker's certificate, until the broker stops."""
+        return str(self._security.ca_file())
 
     def create_topic(
         self, name: str, partitions: int | None = None, configs: Mapping[str, object] | None = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
@@ -17,15 +20,11 @@ class ImpatientConsumer(KafkaConsumer):
     Its iteration fails the test after `timeout_s` seconds without a record, instead of waiting forever.
     """
 
-    def __init__(self, topic: str, bootstrap_servers: str, timeout_s: float) -> None:
+    def __init__(self, topic: str, config: Mapping[str, str], timeout_s: float) -> None:
         self._topic = topic
         self._timeout_s = timeout_s
-        super().__init__(
-            topic,
-            bootstrap_servers=bootstrap_servers,
-            auto_offset_reset="earliest",
-            consumer_timeout_ms=timeout_s * 1000,
-        )
+        keywords: dict[str, Any] = {name.replace(".", "_"): value for name, value in config.items()}
+        super().__init__(topic, **keywords, auto_offset_reset="earliest", consumer_timeout_ms=timeout_s * 1000)
 
     def next_slowly(self) -> ConsumerRecord:
         """The next record, as in KafkaConsumer; pytest.fail() without one."""

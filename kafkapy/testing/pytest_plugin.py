@@ -8,6 +8,9 @@ Settings (pytest.ini, pyproject.toml):
     kafkapy_broker =                broker keys, one key=value per line
         num.partitions=3
         auto.create.topics.enable=false
+    kafkapy_broker_security = SASL_SSL      security protocol of that broker; the fixtures' clients use it
+    kafkapy_broker_users =          users that may log in, one name=password per line
+        ann=secret
     kafkapy_record_timeout = 10     seconds that kafka_consumer waits for a record before the test fails
 """
 
@@ -17,7 +20,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from kafkapy.testing.broker import Broker
 
 INI: Final = "kafkapy_broker"
+SECURITY: Final = "kafkapy_broker_security"
+USERS: Final = "kafkapy_broker_users"
 TIMEOUT: Final = "kafkapy_record_timeout"
 MARKER: Final = "kafka_topic"
 MAX_STEM: Final = 200
@@ -38,6 +43,8 @@ _numbers = itertools.count(1)
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The ini options: broker keys, and the consumer's timeout."""
     parser.addini(TIMEOUT, "Seconds that kafka_consumer waits for a record before the test fails.", default="10")
+    parser.addini(SECURITY, "Security protocol of the broker that kafka_broker starts.", default="PLAINTEXT")
+    parser.addini(USERS, "Users of the broker that kafka_broker starts, one name=password per line.", type="linelist")
     parser.addini(INI, "Keys of the broker that kafka_broker starts, one key=value per line.", type="linelist")
 
 
@@ -52,13 +59,17 @@ def broker_overrides(config: pytest.Config) -> dict[str, str]:
 
     pytest.UsageError for a line that is not key=value.
     """
-    overrides: dict[str, str] = {}
-    for line in config.getini(INI):
+    return _lines(config, INI, "key=value")
+
+
+def _lines(config: pytest.Config, option: str, form: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in config.getini(option):
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
-            raise pytest.UsageError(f"{INI}: {line!r} is not key=value")
-        overrides[name.strip()] = value.strip()
-    return overrides
+            raise pytest.UsageError(f"{option}: {line!r} is not {form}")
+        found[name.strip()] = value.strip()
+    return found
 
 
 def record_timeout_s(config: pytest.Config) -> float:
@@ -81,7 +92,9 @@ def kafka_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker in this process for the whole session (kafkapy.testing.Broker)."""
     from kafkapy.testing.broker import Broker
 
-    with Broker(**broker_overrides(request.config)) as broker:
+    overrides: dict[str, Any] = dict(broker_overrides(request.config))
+    users = _lines(request.config, USERS, "name=password") or None
+    with Broker(security=request.config.getini(SECURITY), users=users, **overrides) as broker:
         yield broker
 
 
@@ -107,10 +120,10 @@ def kafka_topic(request: pytest.FixtureRequest, kafka_broker: Broker) -> Iterato
 
 @pytest.fixture
 def kafka_producer(kafka_broker: Broker) -> Iterator[KafkaProducer]:
-    """A producer for the broker, with default configuration."""
+    """A producer for the broker, with its security and otherwise default configuration."""
     from kafkapy.clients.producer.producer import KafkaProducer
 
-    producer = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers)
+    producer = KafkaProducer(kafka_broker.client_config())
     yield producer
     producer.close()
 
@@ -124,5 +137,5 @@ def kafka_consumer(request: pytest.FixtureRequest, kafka_broker: Broker, kafka_t
     from kafkapy.testing.impatient_consumer import ImpatientConsumer
 
     seconds = record_timeout_s(request.config)
-    with ImpatientConsumer(kafka_topic, kafka_broker.bootstrap_servers, seconds) as consumer:
+    with ImpatientConsumer(kafka_topic, kafka_broker.client_config(), seconds) as consumer:
         yield consumer

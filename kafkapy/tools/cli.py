@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "consume": ("kafkapy.tools.consume:consume", "Print records."),
     "log-dirs": ("kafkapy.tools.log_dirs:log_dirs", "Show log directories, and move partitions between them."),
     "dump-log": ("kafkapy.tools.dump_log:dump_log", "Print log segments, indexes, snapshots and checkpoints."),
+    "profile": ("kafkapy.tools.profile:profile", "Create, use, show and delete profiles of clusters."),
     "completion": ("kafkapy.tools.completion:completion", "Print the completion script of a shell."),
 }
 """Name: (location of the command, its line in the help)."""

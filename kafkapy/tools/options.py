@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,11 +31,13 @@ __all__ = [
     "TOPIC",
     "bootstrap_option",
     "cluster_options",
+    "cluster_options_beside_config",
     "command_config_option",
     "connected",
     "given_settings",
     "json_option",
     "key_values",
+    "local_errors",
     "log_to_stderr",
     "one_sentence",
     "parse_partitions",
@@ -71,11 +74,30 @@ bootstrap_option = click.option(
     metavar="HOST:PORT[,...]",
     help="Addresses of brokers.",
 )
-command_config_option = click.option(
-    "--command-config",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="File with keys of the client, one key=value per line.",
+PROFILE_VARIABLE = "KAFKAPY_PROFILE"
+CONFIG_VARIABLE = "KAFKAPY_CONFIG"
+
+
+def _config_option(*names: str) -> Callable[[F], F]:
+    return click.option(
+        *names,
+        "command_config",
+        envvar=CONFIG_VARIABLE,
+        show_envvar=True,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="File with keys of the client, one key=value per line.",
+    )
+
+
+command_config_option = _config_option("--command-config")
+config_option = _config_option("--config", "--command-config")
+profile_option = click.option(
+    "--profile",
+    envvar=PROFILE_VARIABLE,
+    show_envvar=True,
+    metavar="NAME",
+    help="Profile with keys of the client, in place of the one in use.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Skip the confirmation.")
@@ -86,24 +108,54 @@ def cluster_options(command: F) -> F:
 
     The command gets them as `settings`. A KafkaError, or a wrong value, becomes one sentence and exit code 1.
     """
+    return _cluster_options(command, config_option)
 
+
+def cluster_options_beside_config(command: F) -> F:
+    """As `cluster_options`, for a command whose --config is another option.
+
+    Only --command-config names the file then.
+    """
+    return _cluster_options(command, command_config_option)
+
+
+def local_errors(command: F) -> F:
+    """Turn a KafkaError, or a wrong value, into one sentence and exit code 1."""
+
+    @wraps(command)
+    def run(**arguments: Any) -> None:
+        try:
+            command(**arguments)
+        except (KafkaError, ValueError) as error:
+            raise click.ClickException(one_sentence(error)) from None
+
+    return run  # type: ignore[return-value]
+
+
+def _cluster_options(command: F, config_option: Callable[[Any], Any]) -> F:
     @bootstrap_option
-    @command_config_option
+    @config_option
+    @profile_option
     @click.option(
         "-X", "properties", multiple=True, metavar="KEY=VALUE", help="Set one configuration key of the client."
     )
     @click.option("--verbose", "-v", is_flag=True, help="Print the client's log on stderr.")
     @wraps(command)
     def run(
-        bootstrap: str | None, command_config: str | None, properties: tuple[str, ...], verbose: bool, **arguments: Any
+        bootstrap: str | None,
+        command_config: str | None,
+        profile: str | None,
+        properties: tuple[str, ...],
+        verbose: bool,
+        **arguments: Any,
     ) -> None:
         log_to_stderr(verbose)
         try:
-            command(settings=_settings(bootstrap, command_config, properties), **arguments)
+            command(settings=_settings(bootstrap, command_config, properties, profile), **arguments)
         except (KafkaError, ValueError) as error:
             raise click.ClickException(one_sentence(error) + _remedy(error)) from None
 
-    return run  # type: ignore[return-value]
+    return run  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -143,20 +195,32 @@ def key_values(given: tuple[str, ...], option: str = "KEY=VALUE") -> dict[str, s
     return found
 
 
-def given_settings(bootstrap: str | None, command_config: str | None, properties: tuple[str, ...]) -> dict[str, str]:
-    """A client's configuration from a command line.
+def given_settings(
+    bootstrap: str | None, command_config: str | None, properties: tuple[str, ...], profile: str | None = None
+) -> dict[str, str]:
+    """A client's configuration from a command line, with the environment and a profile.
 
-    `bootstrap` comes from the line or the variable, and wins over bootstrap.servers of the others. click.UsageError,
-    ConfigError.
+    Without a file or a profile it begins with the profile in use. `bootstrap` comes from the line or the variable, and
+    wins over bootstrap.servers of the others. click.UsageError, ConfigError, KafkaError for an unknown profile.
     """
     from kafkapy.config.properties import Properties, load_properties
-    from kafkapy.config.providers import resolve_properties
+    from kafkapy.config.providers import PROVIDERS, resolve_properties
+    from kafkapy.tools.client_settings import current_profile, environment_settings, merged, read_profile
 
-    given = Properties() if command_config is None else load_properties(command_config)
-    for key, value in key_values(properties).items():
-        given.set(key, value)
+    if profile is None and command_config is None:
+        profile = current_profile()
+    layers: list[Mapping[str, str]] = []
+    if profile is not None:
+        layers.append(read_profile(profile))
+    layers.append(environment_settings(os.environ))
+    file = Properties() if command_config is None else load_properties(command_config)
+    layers += [file, key_values(properties), {"bootstrap.servers": bootstrap} if bootstrap else {}]
+    given = Properties(command_config or "")
+    for key, value in merged(*layers).items():
+        given.set(key, value, file.line_of(key) if file.get(key) == value else None)
     settings = dict(resolve_properties(given))
-    return settings | ({"bootstrap.servers": bootstrap} if bootstrap else {})
+    settings.pop(PROVIDERS, None)
+    return settings
 
 
 def parse_partitions(text: str) -> tuple[str, list[int] | None]:
@@ -174,8 +238,10 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
     return topic, partitions
 
 
-def _settings(bootstrap: str | None, command_config: str | None, properties: tuple[str, ...]) -> Settings:
-    return {**DEFAULTS, **given_settings(bootstrap, command_config, properties)}
+def _settings(
+    bootstrap: str | None, command_config: str | None, properties: tuple[str, ...], profile: str | None = None
+) -> Settings:
+    return {**DEFAULTS, **given_settings(bootstrap, command_config, properties, profile)}
 
 
 def log_to_stderr(verbose: bool) -> None:
@@ -220,10 +286,19 @@ class _Name(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        settings = _settings(ctx.params.get("bootstrap"), None, ())
+        given = ctx.params
+        try:
+            settings = _settings(
+                given.get("bootstrap"),
+                given.get("command_config"),
+                given.get("properties") or (),
+                given.get("profile"),
+            )
+        except Exception:
+            return []
         settings |= {"bootstrap.timeout.ms": COMPLETION_TIMEOUT_MS, "default.api.timeout.ms": COMPLETION_TIMEOUT_MS}
-        given = ctx.params.get(param.name or "") or ()
-        taken = set(given) if isinstance(given, tuple) else set()
+        named = ctx.params.get(param.name or "") or ()
+        taken = set(named) if isinstance(named, tuple) else set()
         try:
             with connected(settings) as admin:
                 names = self._known(admin)

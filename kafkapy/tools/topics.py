@@ -17,6 +17,7 @@ from kafkapy.tools.missing_names import NO_SUCH_TOPIC, NOT_AUTHORIZED, no_topic,
 from kafkapy.tools.options import (
     TOPIC,
     cluster_options,
+    cluster_options_beside_config,
     connected,
     json_option,
     key_values,
@@ -134,7 +135,7 @@ def describe(
 @click.option("--if-not-exists", is_flag=True, help="Accept topics that exist already.")
 @click.option("--dry-run", is_flag=True, help="Check the creation without making it.")
 @json_option
-@cluster_options
+@cluster_options_beside_config
 def create(
     settings: dict[str, object],
     names: tuple[str, ...],

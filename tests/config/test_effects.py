@@ -105,7 +105,7 @@ def live_broker_keys() -> frozenset[str]:
     return frozenset(live)
 
 
-CHECKS_SOMETHING = {"broker.id.generation.enable"}
+CHECKS_SOMETHING = {"broker.id.generation.enable", "sasl.mechanism.inter.broker.protocol"}
 """Keys whose whole effect is that a start is refused."""
 
 PASSED_ON = {
@@ -177,7 +177,7 @@ def test_keys_of_every_layer_are_found_and_those_that_work_are_not() -> None:
         super__users="User:a", num__partitions="3", ssl__provider="BC", ssl__client__auth="required"
     ).with_dynamic({"max.connections": "5", "num.replica.fetchers": "2"}, {"log.preallocate": "true"})
     assert ineffective_keys(given) == [
-        "log.preallocate", "num.replica.fetchers", "ssl.provider", "super.users"
+        "log.preallocate", "num.replica.fetchers", "ssl.client.auth", "ssl.provider", "super.users"
     ]  # fmt: skip
     assert ineffective_keys(config()) == []
 

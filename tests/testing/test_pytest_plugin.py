@@ -53,6 +53,26 @@ def test_the_ini_option_is_keys_and_values() -> None:
             overrides(wrong)
 
 
+def test_a_secured_broker_has_the_clients_of_its_fixtures(pytester: pytest.Pytester) -> None:
+    pytester.makeini(
+        """
+        [pytest]
+        kafkapy_broker_security = SASL_SSL
+        kafkapy_broker_users =
+            ann=secret=x
+        """
+    )
+    pytester.makepyfile(
+        """
+        def test_a_record_comes_back(kafka_broker, kafka_topic, kafka_producer, kafka_consumer):
+            assert kafka_broker.users == {"ann": "secret=x"}
+            kafka_producer.send(kafka_topic, b"1")
+            assert next(kafka_consumer).value == b"1"
+        """
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
 def blocks(language: str) -> list[str]:
     """The blocks of code that docs/testing.md has in a language."""
     page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")

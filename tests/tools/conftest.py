@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,6 +51,17 @@ class CommandLine:
         assert bool(usage) == (code == 2)
         assert sentence.startswith("Error: ")
         return sentence.removeprefix("Error: ")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_profile_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands read profiles and variables."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        for variable in [each for each in os.environ if each.startswith("KAFKAPY_")]:
+            if variable.startswith(("KAFKAPY_SASL", "KAFKAPY_SSL", "KAFKAPY_SECURITY", "KAFKAPY_PROFILE")):
+                patch.delenv(variable)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ MECHANISMS: Final[Mapping[str, str]] = {
     "SCRAM-SHA-512": "scram",
     "OAUTHBEARER": "oauthbearer",
     "GSSAPI": "gssapi",
+    "AWS_MSK_IAM": "msk",
 }
 """Mechanism: module of this package with its `create_login`. The import waits for the first use."""
 

@@ -48,7 +48,10 @@ class ScramClient:
     def __init__(
         self, mechanism: str, username: str, password: str, *, token: bool = False, nonce: str | None = None
     ) -> None:
-        """`token`: the user name is the id of a delegation token. `nonce` is for tests; by default it is random."""
+        """`token`.
+
+        The user name is the id of a delegation token. `nonce` is for tests; by default it is random.
+        """
         self.mechanism = mechanism
         self.complete = False
         self._hash = HASHES[mechanism]

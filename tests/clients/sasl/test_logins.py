@@ -64,7 +64,8 @@ def test_plain_refuses_what_its_token_cannot_carry() -> None:
 
 
 def test_an_unknown_mechanism_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI"):
+    known = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI, AWS_MSK_IAM"
+    with pytest.raises(ConfigError, match=f"must be one of {known}"):
         create_login(settings("CRAM-MD5"))
 
 

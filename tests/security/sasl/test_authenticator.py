@@ -128,6 +128,14 @@ def test_a_mechanism_that_is_not_enabled_is_refused() -> None:
     assert connection.token(b"user:alice").outcome is Outcome.FAILED
 
 
+def test_the_log_gets_no_control_characters_and_no_long_texts() -> None:
+    reason = Connection().auth.handshake("A\r\nB\x1b[31m" + "x" * 30_000, 1).reason
+    assert reason is not None
+    assert reason.startswith(r"Unsupported SASL mechanism A\r\nB\x1b[31mxxx")
+    assert reason.isprintable()
+    assert len(reason) < 400
+
+
 def test_a_token_before_the_handshake_closes_the_connection() -> None:
     for version in (0, 2, None):
         answer = Connection().token(b"user:alice", version)
@@ -308,6 +316,14 @@ def test_wrong_credentials_at_reauthentication_fail_with_that_word() -> None:
     assert connection.token(b"secret").message == (
         "Authentication failed during re-authentication due to invalid credentials with SASL mechanism ONE"
     )
+
+
+def test_a_principal_without_a_name_fails() -> None:
+    # A callback handler or a mapping rule may give one. No ACL names it, and every request would fail by itself.
+    connection = Connection()
+    answer = connection.log_in("")
+    assert (answer.outcome, answer.error) == (Outcome.FAILED, ErrorCode.SASL_AUTHENTICATION_FAILED)
+    assert connection.auth.principal is None
 
 
 def test_a_login_by_token_is_marked() -> None:
