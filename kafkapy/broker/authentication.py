@@ -139,7 +139,10 @@ class Authentication:
         found = request.connection_data
         if found is None:
             listener = self._listeners[request.listener_name]
-            found = request.connection_data = SaslServerAuthenticator(listener.mechanisms, listener.max_reauth_ms)
+            found = SaslServerAuthenticator(listener.mechanisms, listener.max_reauth_ms)
+            # The end of a connection is told once: after it nobody would let go of what is kept here.
+            if request.connection_open:
+                request.connection_data = found
         assert isinstance(found, SaslServerAuthenticator)
         return found
 
@@ -150,7 +153,8 @@ class Authentication:
         """
         if answer.outcome is not Outcome.CONTINUE:
             return partial(self._finish, request, answer)
-        if self.authenticator(request).tokens_follow:
+        authenticator = request.connection_data
+        if authenticator is not None and authenticator.tokens_follow:
             request.tokens_follow = True
         return None
 
