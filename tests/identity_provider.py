@@ -110,6 +110,7 @@ class IdentityProvider:
     answered: Callable[[str], None] | None = None
     """Called with the path before each answer."""
     token_claims: dict[str, Any] = field(default_factory=dict)
+    token_lifetime_s: float = 3600.0
     key_set: bytes | None = None
     """The key set's text in place of that of the keys."""
 
@@ -132,7 +133,9 @@ class IdentityProvider:
             return 200, {}, self.key_set or json.dumps({"keys": [key.jwk() for key in self.keys]}).encode()
         if path == "/token":
             scope = parse_qs(body.decode()).get("scope", [None])[0]
-            token = self.keys[-1].sign({"scope": scope, **self.token_claims})
+            now = time.time()
+            times = {"iat": now, "exp": now + self.token_lifetime_s}
+            token = self.keys[-1].sign({"scope": scope, **times, **self.token_claims})
             return 200, {}, json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 3600}).encode()
         return 404, {}, b"{}"
 

@@ -99,6 +99,15 @@ class Authentication:
         """Follow a change of the broker's dynamic configuration, soon."""
         self._later(self.update_config(config))
 
+    def check(self, config: BrokerConfig) -> None:
+        """ConfigError when a listener's changed keys name unknown mechanisms, or a wrong JAAS text."""
+        for name, listener in self._listeners.items():
+            if _keys_of(name, config) == listener.keys:
+                continue
+            for mechanism in _enabled(name, config):
+                self._plugins.create_sasl_mechanism(ENABLED_KEY, mechanism)
+                self._jaas(name, mechanism, config)
+
     async def update_config(self, config: BrokerConfig) -> None:
         """Give listeners whose keys have changed new mechanisms.
 
@@ -177,10 +186,7 @@ class Authentication:
 
     async def _make(self, listener_name: str, config: BrokerConfig, keys: Mapping[str, Any]) -> _Listener:
         assert self._services is not None
-        enabled = config.for_listener(listener_name, ENABLED_KEY) or []
-        prefix = f"listener.name.{listener_name.lower()}."
-        if not enabled:
-            raise ConfigError(prefix + ENABLED_KEY, "", "must name at least one mechanism")
+        enabled = _enabled(listener_name, config)
         mechanisms: dict[str, SaslMechanism] = {}
         try:
             for name in enabled:
@@ -217,6 +223,15 @@ class Authentication:
 
 def _sasl_listeners(config: BrokerConfig) -> list[str]:
     return [each.listener_name for each in config.listeners if each.security_protocol.sasl]
+
+
+def _enabled(listener_name: str, config: BrokerConfig) -> list[str]:
+    """The mechanisms of a listener. ConfigError when there is none."""
+    enabled: list[str] = config.for_listener(listener_name, ENABLED_KEY) or []
+    if not enabled:
+        key = f"listener.name.{listener_name.lower()}.{ENABLED_KEY}"
+        raise ConfigError(key, "", "must name at least one mechanism")
+    return enabled
 
 
 def _keys_of(listener_name: str, config: BrokerConfig) -> dict[str, Any]:

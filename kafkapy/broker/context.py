@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from kafkapy.broker.authentication import Authentication
     from kafkapy.broker.auto_topics import AutoTopicCreation
     from kafkapy.broker.coordinators import Coordinators
-    from kafkapy.broker.delegation_tokens import DelegationTokenManager
     from kafkapy.broker.dynamic_config import DynamicConfig
+    from kafkapy.broker.logins import Logins
     from kafkapy.broker.producer_ids import ProducerIdManager
     from kafkapy.broker.scheduler import KafkaScheduler
-    from kafkapy.broker.scram_credentials import ScramCredentials
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.controller.controller import KafkaController
     from kafkapy.controller.topic_admin import TopicAdmin
@@ -64,14 +63,22 @@ class BrokerContext:
     producer_ids: ProducerIdManager
     auto_topics: AutoTopicCreation
     coordinators: Coordinators
-    authentication: Authentication
-    scram_credentials: ScramCredentials
-    tokens: DelegationTokenManager
+    logins: Logins
 
     @property
     def config(self) -> BrokerConfig:
         """The configuration as it is now, dynamic layers included."""
         return self.dynamic_config.config
+
+    @property
+    def authentication(self) -> Authentication:
+        """SASL of the listeners.
+
+        Only requests of SASL listeners ask for it.
+        """
+        authentication = self.logins.authentication
+        assert authentication is not None
+        return authentication
 
 
 class NetworkContext:

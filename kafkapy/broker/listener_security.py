@@ -7,7 +7,7 @@ kafka.server.DynamicListenerConfig.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import ConfigError
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["ListenerSecurities"]
 
 logger = logging.getLogger("kafka.network.SocketServer")
+
+LEAST_SETUP_MS: Final = 1000
+"""Time in ms that a connection has for its handshake and authentication, however little is configured."""
 
 
 class ListenerSecurities:
@@ -50,7 +53,7 @@ class ListenerSecurities:
                 raw_tokens=protocol.sasl and "GSSAPI" in (config.for_listener(name, "sasl.enabled.mechanisms") or ()),
                 sasl_server_max_receive_size=int(config.for_listener(name, "sasl.server.max.receive.size")),
                 connection_failed_authentication_delay_ms=config.get_int("connection.failed.authentication.delay.ms"),
-                setup_timeout_ms=config.get_int("socket.connection.setup.timeout.max.ms"),
+                setup_timeout_ms=max(config.get_int("socket.connection.setup.timeout.max.ms"), LEAST_SETUP_MS),
             )
 
     def _load(self, config: BrokerConfig, name: str) -> None:

@@ -54,7 +54,6 @@ PARTS: Final[tuple[type[Part], ...]] = (
     data_plane.Plane,
     control.Replicas,
     control.Authorization,
-    security.Tokens,
     security.Logins,
     control.Control,
     data_plane.Network,

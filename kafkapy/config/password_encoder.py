@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -144,6 +143,8 @@ def _check(key_factory: str, cipher: str, key_length: int) -> None:
 
 
 def _key(factory: str, secret: str, salt: bytes, iterations: int, length: int) -> bytes:
+    import hashlib
+
     return hashlib.pbkdf2_hmac(KEY_FACTORIES[factory], secret.encode(), salt, iterations, length // 8)
 
 

@@ -89,7 +89,7 @@ class Broker:
             credentials = self._security.credentials()
             if credentials:
                 try:
-                    self._server.call(self._server.context.scram_credentials.alter((), credentials))
+                    self._server.call(self._server.context.logins.scram_credentials.alter((), credentials))
                 except BaseException:
                     self.stop()
                     raise

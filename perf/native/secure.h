@@ -33,6 +33,7 @@ static inline SSL_CTX *secure_start(const SSL_METHOD *method) {
     secure_context = SSL_CTX_new(method);
     SSL_CTX_set_min_proto_version(secure_context, TLS1_3_VERSION);
     SSL_CTX_set_mode(secure_context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_options(secure_context, SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_read_ahead(secure_context, 1);
     return secure_context;
 }

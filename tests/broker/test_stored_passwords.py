@@ -76,6 +76,25 @@ def test_a_secret_is_encrypted_in_the_store_and_works_also_after_a_restart(tmp_p
         assert KEY not in stored(server)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (KEY, f"{MODULE} required user_dora=1EXPLORER;", "the option user_dora has no value at line 1"),
+        (KEY, f"{MODULE} required; a.B required;", "must have one login module, not 2"),
+        ("listener.name.sasl_plaintext.sasl.enabled.mechanisms", "PLAIN,NONE", "must be one of"),
+        ("listener.name.sasl_plaintext.sasl.enabled.mechanisms", "", "must be one of sasl.enabled.mechanisms ()"),
+    ],
+)
+def test_a_change_that_could_not_work_is_refused(tmp_path: Path, key: str, value: str, reason: str) -> None:
+    with KafkaServer(sasl_config(tmp_path, ENCODER)) as server:
+        response = alter(server, key, value)
+        assert response.error_code == ErrorCode.INVALID_REQUEST
+        assert reason in response.error_message
+        assert "EXPLORER" not in response.error_message
+        assert key not in stored(server)
+        assert logs_in(server, "alice", "wonder")
+
+
 def test_a_secret_under_a_lost_key_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with KafkaServer(sasl_config(tmp_path, ENCODER)) as server:
         alter(server, KEY, jaas(admin="admin-secret", dora="explorer"))

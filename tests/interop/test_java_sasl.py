@@ -141,7 +141,7 @@ def test_the_configuration_tool_manages_scram_users(
         "SCRAM-SHA-256=[iterations=8192,password=pencil],SCRAM-SHA-512=[password=pencil]", *entity,
     )  # fmt: skip
     # The tool describes users together with their quotas, which are not served; so the broker itself is asked.
-    credentials = server.context.scram_credentials
+    credentials = server.context.logins.scram_credentials
     described = server.call(credentials.describe([user]))[user]
     assert [(each.mechanism, each.iterations) for each in described] == [(1, 8192), (2, 4096)]
     config = login(tmp_path, "SCRAM-SHA-512", user, "pencil")

@@ -192,6 +192,21 @@ def test_frames_are_small_before_the_authentication_and_large_after_it(network, 
     assert "sasl.server.max.receive.size" in eventually(net.lines)[0]
 
 
+def test_clients_that_are_not_authenticated_take_no_memory_from_the_pool(network, eventually):
+    net = sasl_network(network)
+    pool = net.server.memory_pool
+    Exchange(net)
+    for _ in range(20):
+        client = net.client("SASL")
+        client.send_bytes(client.frame(b"x" * 400_000, key=AUTHENTICATE, version=1)[:100_000])
+    eventually(lambda: sum(item["bytes_in"] for item in net.server.connections()) == 20 * 100_000)
+    assert pool.used == 0
+    served = net.client("SASL")
+    log_in(served)
+    served.send_bytes(served.frame(b"x" * 400_000)[:100_000])
+    eventually(lambda: pool.used >= 400_000)
+
+
 def test_who_says_nothing_is_closed(network, eventually):
     net = sasl_network(network, setup_timeout_ms=100)
     Exchange(net)

@@ -195,6 +195,18 @@ def test_a_required_certificate_must_come(tls_network, eventually):
     assert "peer did not return a certificate" in eventually(net.lines)[0]
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_refused_client_is_told_why(tls_network, tmp_path, version):
+    """The alert arrives, also when the client has sent more than the broker has read."""
+    net = tls_network(client_auth="required")
+    context = client_tls(tmp_path, make_ca("Another CA").sign("mallory"))
+    context.maximum_version = version
+    with pytest.raises(ssl.SSLError, match="(?i)alert"):
+        client = net.client("TLS", tls=context)
+        client.send(b"x" * 100_000)
+        client.receive()
+
+
 def test_a_principal_that_python_refuses_ends_the_connection(tls_network, tmp_path, eventually):
     net = tls_network(client_auth="required", security={"connection_failed_authentication_delay_ms": 5})
     net.handler = lambda request: request.authentication_failed(reason="no rule matches CN=alice")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import shutil
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import aiokafka
 import confluent_kafka
 import confluent_kafka.admin
 import kafka
@@ -263,3 +267,33 @@ def test_a_listener_without_usable_stores_keeps_the_broker_from_starting(
         assert not (tmp_path / "broker" / "logs").exists()
     finally:
         broker.kill()
+
+
+def test_aiokafka_produces_and_consumes(start: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    broker = start()
+    options = python_client(broker, tmp_path)
+    values = [b"small", LARGE, *(b"%d" % n for n in range(200))]
+
+    async def run() -> list[bytes]:
+        async with aiokafka.AIOKafkaProducer(**options, max_request_size=1_000_000) as producer:
+            for value in values:
+                await producer.send_and_wait("t", value, partition=0)
+        async with aiokafka.AIOKafkaConsumer("t", **options, auto_offset_reset="earliest", group_id="g") as consumer:
+            return [(await consumer.getone()).value for _ in values]
+
+    assert asyncio.run(asyncio.wait_for(run(), 120)) == values
+
+
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+@pytest.mark.parametrize("suite", ["TLS_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"])
+def test_kcat_produces_and_consumes_with_a_chosen_cipher_suite(
+    start: Callable[..., BrokerProcess], tmp_path: Path, suite: str
+) -> None:
+    broker = start(ssl__cipher__suites=suite)
+    options = ["-b", f"localhost:{broker.port}", "-X", "security.protocol=ssl", "-t", "t"]
+    options += ["-X", f"ssl.ca.location={tmp_path / 'trusted.pem'}"]
+    lines = [f"line {n}" for n in range(1000)]
+    subprocess.run(["kcat", "-P", *options], input="\n".join(lines), text=True, check=True, timeout=120)
+    command = ["kcat", "-C", "-q", "-e", "-o", "beginning", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert sorted(done.stdout.splitlines()) == sorted(lines)

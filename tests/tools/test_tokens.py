@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click.testing
 import pytest
 from broker.handlers.tokens import log_in_by_token
 from broker.sasl_broker import sasl_config
 from tools.sasl_server import Run, runner
 
 from kafkapy.broker.server import KafkaServer
+from kafkapy.tools.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +112,19 @@ def test_a_mistake_is_one_sentence(run: Run, arguments: tuple[str, ...], message
     result = run(*arguments, user="alice")
     assert result.exit_code == 1
     assert message in " ".join(result.stderr.split())
+
+
+def test_commands_log_in_by_a_token(run: Run, server: KafkaServer, tmp_path: Path) -> None:
+    token = created(run)
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    (tmp_path / "token.properties").write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+        f'sasl.jaas.config={module} required username="{token["token_id"]}" password="{token["hmac"]}" '
+        'tokenauth="true";\n'
+    )
+    options = ["-b", f"127.0.0.1:{server.endpoints[0].port}", "--command-config", str(tmp_path / "token.properties")]
+    result = click.testing.CliRunner().invoke(main, ["topics", "create", "by-token", *options])
+    assert result.exit_code == 0, result.output
+    refused = click.testing.CliRunner().invoke(main, ["tokens", "create", *options])
+    assert refused.exit_code == 1
+    assert "without a token" in refused.stderr

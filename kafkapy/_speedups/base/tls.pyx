@@ -121,13 +121,13 @@ cdef void tls_context_unref(TlsContextState* c) noexcept nogil:
     del c
 
 
-PROTOCOLS = {
+_PROTOCOLS = {
     "TLSv1": (TLS1_VERSION, SSL_OP_NO_TLSv1),
     "TLSv1.1": (TLS1_1_VERSION, SSL_OP_NO_TLSv1_1),
     "TLSv1.2": (TLS1_2_VERSION, SSL_OP_NO_TLSv1_2),
     "TLSv1.3": (TLS1_3_VERSION, SSL_OP_NO_TLSv1_3),
 }
-CLIENT_AUTH = {
+_CLIENT_AUTH = {
     "none": SSL_VERIFY_NONE,
     "requested": SSL_VERIFY_PEER,
     "required": SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
@@ -190,8 +190,8 @@ cdef class TlsContext:
         self.server = server
         if server and (private_key is None or not chain):
             raise ValueError("a TLS server needs a private key and a certificate")
-        if client_auth not in CLIENT_AUTH:
-            raise ValueError(f"{client_auth!r} is not one of {', '.join(CLIENT_AUTH)}")
+        if client_auth not in _CLIENT_AUTH:
+            raise ValueError(f"{client_auth!r} is not one of {', '.join(_CLIENT_AUTH)}")
         context = SSL_CTX_new(TLS_server_method() if server else TLS_client_method())
         if context == NULL:
             raise MemoryError(f"no TLS context can be had: {reason()}")
@@ -217,7 +217,7 @@ cdef class TlsContext:
         self._set_trusted(trusted)
         self._set_revoked(revoked)
         if server:
-            SSL_CTX_set_verify(context, CLIENT_AUTH[client_auth], NULL)
+            SSL_CTX_set_verify(context, _CLIENT_AUTH[client_auth], NULL)
             SSL_CTX_set_dh_auto(context, 1)
             # Sessions lie with the clients, encrypted with a key of this context.
             SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF)
@@ -235,20 +235,20 @@ cdef class TlsContext:
     cdef int _set_suites(self, list protocols, list suites) except -1:
         cdef SSL_CTX* context = <SSL_CTX*>self.state.context
         newest, older = _suites(suites)
-        unknown = [name for name in protocols if name not in PROTOCOLS]
+        unknown = [name for name in protocols if name not in _PROTOCOLS]
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(PROTOCOLS)}")
+            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(_PROTOCOLS)}")
         if suites:
             # A version without a suite is not offered, as in Java.
             protocols = [name for name in protocols if (newest if name == "TLSv1.3" else older)]
         if not protocols:
             raise ValueError("no cipher suite fits a TLS version" if suites else "no TLS version is allowed")
-        versions = sorted(PROTOCOLS[name][0] for name in protocols)
+        versions = sorted(_PROTOCOLS[name][0] for name in protocols)
         SSL_CTX_set_min_proto_version(context, versions[0])
         SSL_CTX_set_max_proto_version(context, versions[len(versions) - 1])
-        for name in PROTOCOLS:
+        for name in _PROTOCOLS:
             if name not in protocols:
-                SSL_CTX_set_options(context, PROTOCOLS[name][1])
+                SSL_CTX_set_options(context, _PROTOCOLS[name][1])
         for name in newest:
             if not SSL_CTX_set_ciphersuites(context, name.encode()):
                 raise ValueError(f"the cipher suite {name} is not known: {reason()}")

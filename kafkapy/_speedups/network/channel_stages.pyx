@@ -141,6 +141,7 @@ cdef void handshake(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     if reason != NULL:
         atomic_count(&channel.security.failed, 1)
         channel_log_closing(p, channel, LEVEL_INFO, reason)
+        channel.close_after_send = True     # of the alert that tells the peer why
         channel_close(p, channel, CLOSED_BY_BROKER)
         return
     snprintf(why, sizeof(why), b"the peer ended it within the TLS handshake (%s)", strerror(-result))

@@ -13,7 +13,7 @@ from kafkapy._speedups.network.memory_pool cimport (
     pool_release,
     pool_try_reserve,
 )
-from kafkapy._speedups.network.selector cimport KafkaChannel
+from kafkapy._speedups.network.selector cimport STAGE_READY, KafkaChannel
 
 
 cdef int reader_open(FrameReader* r, MemoryPoolState* pool, int64_t max_frame) noexcept nogil:
@@ -65,6 +65,7 @@ cdef FrameStatus take_from(FrameReader* r, KafkaChannel* channel, uint8_t* data,
     """Finds the next frame in a stretch of bytes; an incomplete frame moves to the channel."""
     cdef int64_t left = end - start[0]
     cdef int64_t size
+    cdef int64_t reserved
     if left < 4:
         memcpy(channel.head, data + start[0], left)
         channel.head_size = <int>left
@@ -82,18 +83,20 @@ cdef FrameStatus take_from(FrameReader* r, KafkaChannel* channel, uint8_t* data,
         frame.reserved = 0
         start[0] += 4 + size
         return FRAME_WHOLE
-    if not pool_try_reserve(r.pool, size):
+    # Clients that are not authenticated cannot take the pool from those that are; their frames are small.
+    reserved = size if channel.stage == STAGE_READY else 0
+    if reserved and not pool_try_reserve(r.pool, reserved):
         return FRAME_NO_MEMORY
     # When a fair part of the frame is here, it gets a buffer of its full size: no byte moves again.
     channel.frame = buffer_take(r.pool, min(4 + size, max(left * GROWTH, <int64_t>FIRST_BUFFER)),
                                 &channel.frame_capacity)
     if channel.frame == NULL:
-        pool_release(r.pool, size)
+        pool_release(r.pool, reserved)
         return FRAME_OUT_OF_MEMORY
     memcpy(channel.frame, data + start[0], left)
     channel.frame_have = left
     channel.frame_want = 4 + size
-    channel.frame_reserved = size
+    channel.frame_reserved = reserved
     start[0] = end
     return FRAME_PARTIAL
 

@@ -69,7 +69,7 @@ ASK_PRINCIPAL = <int>ASK_PRINCIPAL_
 SASL_TOKEN = -36
 """The api_key of a SASL token that came without a request header."""
 
-STAGES = {STAGE_READY: "ready", STAGE_PRINCIPAL: "principal", STAGE_SASL: "sasl"}
+_STAGES = {STAGE_READY: "ready", STAGE_PRINCIPAL: "principal", STAGE_SASL: "sasl"}
 
 
 cdef enum:
@@ -248,7 +248,7 @@ cdef class NetworkRequest:
     @property
     def stage(self):
         """The connection's stage when the request came: "ready", "sasl", or "principal" (ASK_PRINCIPAL)."""
-        return STAGES[self.pending.stage]
+        return _STAGES[self.pending.stage]
 
     @property
     def tls_protocol(self):

@@ -42,11 +42,11 @@ async def handle(
         Upsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
         async for each in in_slices(request.upsertions)
     ]
-    errors = await context.broker.scram_credentials.alter(deletions, upsertions)
+    errors = await context.broker.logins.scram_credentials.alter(deletions, upsertions)
     context.leave(deletions, upsertions, errors)
     return AlterUserScramCredentialsResponse(
         results=[
-            Result(user=user)
+            Result(user=user, error_message="")
             if error is None
             else Result(user=user, error_code=code_of(error), error_message=str(error))
             async for user, error in in_slices(errors.items())

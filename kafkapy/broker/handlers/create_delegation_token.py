@@ -1,7 +1,7 @@
 """CreateDelegationToken, API key 38: versions 0 to 3.
 
 The response has a new token of the connection's principal, with its secret. Version 3 may name another owner, which
-needs CREATE_TOKENS on the user. Renewers are users.
+needs CREATE_TOKENS on the user. Owner and renewers are users (Kafka takes any type for an owner).
 
 Versions:
 0: the API (KIP-48).
@@ -39,7 +39,7 @@ async def handle(context: RequestContext, request: CreateDelegationTokenRequest)
     """The token.
 
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTHORIZATION_FAILED for another owner,
-    INVALID_PRINCIPAL_TYPE for a renewer, DELEGATION_TOKEN_AUTH_DISABLED.
+    INVALID_PRINCIPAL_TYPE for an owner or renewer that is no user, DELEGATION_TOKEN_AUTH_DISABLED.
     """
     requester = context.principal
     owner = requester
@@ -47,6 +47,9 @@ async def handle(context: RequestContext, request: CreateDelegationTokenRequest)
         owner = KafkaPrincipal(request.owner_principal_type or "", request.owner_principal_name)
     try:
         check_connection(context)
+        if owner.type != USER_TYPE:
+            # A login by token is always of a user: for another type, the question below would be for another principal.
+            raise error_for(ErrorCode.INVALID_PRINCIPAL_TYPE)
         if owner != requester and not context.authorize(AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)):
             raise error_for(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
         renewers = []
@@ -54,7 +57,7 @@ async def handle(context: RequestContext, request: CreateDelegationTokenRequest)
             if each.principal_type != USER_TYPE:
                 raise error_for(ErrorCode.INVALID_PRINCIPAL_TYPE)
             renewers.append(KafkaPrincipal(each.principal_type, each.principal_name))
-        manager = context.broker.tokens
+        manager = context.broker.logins.tokens
         token = await manager.create(owner, requester, renewers, request.max_lifetime_ms)
     except KafkaError as error:
         return _response(context, owner, requester, error_code=code_of(error))

@@ -40,7 +40,7 @@ FIRST_WITH_REQUESTER: Final = 3
 async def handle(context: RequestContext, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
     """The visible tokens. DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED."""
     check_connection(context)
-    manager = context.broker.tokens
+    manager = context.broker.logins.tokens
     if not manager.enabled:
         raise error_for(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     owners: set[KafkaPrincipal] | None = None

@@ -36,19 +36,19 @@ async def handle(
 ) -> DescribeUserScramCredentialsResponse:
     """One result for each user. CLUSTER_AUTHORIZATION_FAILED without DESCRIBE on the cluster."""
     context.authorize_cluster(AclOperation.DESCRIBE)
-    credentials = context.broker.scram_credentials
+    credentials = context.broker.logins.scram_credentials
     results: list[Result] = []
     if not request.users:
         async for chunk in in_chunks(await credentials.users()):
             described = await credentials.describe(chunk)
             results += [_result(user, found) for user, found in described.items() if found]
-        return DescribeUserScramCredentialsResponse(results=results)
+        return DescribeUserScramCredentialsResponse(error_message="", results=results)
     counts = await counted(each.name for each in request.users)
     context.leave(counts, results)
     async for chunk in in_chunks(counts):
         described = await credentials.describe([user for user in chunk if user and counts[user] == 1])
         results += [_named(user, counts[user], described.get(user, [])) for user in chunk]
-    return DescribeUserScramCredentialsResponse(results=results)
+    return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
 def _named(user: str, count: int, found: list[CredentialInfo] | KafkaError) -> Result:
@@ -67,7 +67,7 @@ def _result(user: str, found: list[CredentialInfo] | KafkaError) -> Result:
     if isinstance(found, KafkaError):
         return _failed(user, code_of(found), str(found))
     infos = [Result.CredentialInfo(mechanism=each.mechanism, iterations=each.iterations) for each in found]
-    return Result(user=user, credential_infos=infos)
+    return Result(user=user, error_message="", credential_infos=infos)
 
 
 def _failed(user: str, error: ErrorCode, message: str) -> Result:

@@ -34,7 +34,7 @@ async def handle(context: RequestContext, request: ExpireDelegationTokenRequest)
     DELEGATION_TOKEN_OWNER_MISMATCH, DELEGATION_TOKEN_EXPIRED.
     """
     check_connection(context)
-    time_ms = await context.broker.tokens.expire(context.principal, request.hmac, request.expiry_time_period_ms)
+    time_ms = await context.broker.logins.tokens.expire(context.principal, request.hmac, request.expiry_time_period_ms)
     return ExpireDelegationTokenResponse(expiry_timestamp_ms=time_ms)
 
 

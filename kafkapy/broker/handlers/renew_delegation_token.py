@@ -34,7 +34,7 @@ async def handle(context: RequestContext, request: RenewDelegationTokenRequest) 
     DELEGATION_TOKEN_OWNER_MISMATCH, DELEGATION_TOKEN_EXPIRED.
     """
     check_connection(context)
-    time_ms = await context.broker.tokens.renew(context.principal, request.hmac, request.renew_period_ms)
+    time_ms = await context.broker.logins.tokens.renew(context.principal, request.hmac, request.renew_period_ms)
     return RenewDelegationTokenResponse(expiry_timestamp_ms=time_ms)
 
 

@@ -35,7 +35,7 @@ async def handle(context: RequestContext, request: SaslAuthenticateRequest) -> S
     context.send = authentication.sender(context.request, answer)
     return SaslAuthenticateResponse(
         error_code=answer.error,
-        error_message=answer.message,
+        error_message=answer.message or "",
         auth_bytes=answer.auth_bytes,
         session_lifetime_ms=answer.session_lifetime_ms,
     )

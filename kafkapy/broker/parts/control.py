@@ -147,9 +147,7 @@ class Control(Part):
             producer_ids=producer_ids,
             auto_topics=AutoTopicCreation(broker.dynamic, topic_admin),
             coordinators=coordinators,
-            authentication=broker.authentication,
-            scram_credentials=broker.scram_credentials,
-            tokens=broker.tokens,
+            logins=broker.logins,
         )
         broker.apis = KafkaApis(broker.context)
 

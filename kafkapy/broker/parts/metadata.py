@@ -114,7 +114,10 @@ class ConfigChanges(Part):
             broker.socket_server.update_limits(SocketServerConfig.from_broker_config(config))
 
         broker.dynamic.broker_listeners.append(changed)
-        broker.dynamic.broker_listeners.append(broker.authentication.config_changed)
+        authentication = broker.logins.authentication
+        if authentication is not None:
+            broker.dynamic.broker_listeners.append(authentication.config_changed)
+            broker.dynamic.broker_checks.append(authentication.check)
         broker.dynamic.broker_checks.append(broker.listener_security.check)
         broker.dynamic.broker_touched.append(broker.listener_security.reconfigure)
         # What the store said before this listened.

@@ -21,17 +21,15 @@ if TYPE_CHECKING:
     from kafkapy._speedups.requests.data_plane import DataPlane
     from kafkapy._speedups.requests.partition_table import PartitionTable
     from kafkapy.broker.apis import KafkaApis
-    from kafkapy.broker.authentication import Authentication
     from kafkapy.broker.context import BrokerContext
     from kafkapy.broker.data_plane_asks import DataPlaneAsks
     from kafkapy.broker.data_plane_events import DataPlaneEvents
-    from kafkapy.broker.delegation_tokens import DelegationTokenManager
     from kafkapy.broker.descriptors import DescriptorBudget
     from kafkapy.broker.dynamic_config import DynamicConfig
     from kafkapy.broker.listener_security import ListenerSecurities
+    from kafkapy.broker.logins import Logins
     from kafkapy.broker.metrics_listener import MetricsListener
     from kafkapy.broker.scheduler import KafkaScheduler
-    from kafkapy.broker.scram_credentials import ScramCredentials
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.log.log_manager import LogManager
     from kafkapy.metadata.cache import MetadataCache
@@ -68,9 +66,7 @@ class Broker:
     metadata_cache: MetadataCache
     replica_manager: ReplicaManager
     authorizer: Authorizer
-    tokens: DelegationTokenManager
-    scram_credentials: ScramCredentials
-    authentication: Authentication
+    logins: Logins
     context: BrokerContext
     apis: KafkaApis
     listener_security: ListenerSecurities

@@ -119,7 +119,7 @@ class Tickets:
         try:
             self._credentials, self._lifetime_s = await asyncio.to_thread(self._acquire)
         except self._gssapi.exceptions.GSSError as error:
-            raise kerberos_error(error, "to get a ticket") from None
+            raise kerberos_error(error, f"to get a ticket from {self._source}") from None
         self._acquired_at = self._monotonic()
 
     def _acquire(self) -> tuple[Any, float]:
@@ -165,6 +165,16 @@ class Tickets:
             except (KafkaError, OSError, subprocess.SubprocessError) as error:
                 logger.warning("The Kerberos tickets of %s could not be renewed: %s", self._shown, error)
                 pause = RETRY_S
+
+    @property
+    def _source(self) -> str:
+        """The place of the tickets, for errors."""
+        options = self._options
+        if options.keytab is not None:
+            return f"the keytab {options.keytab}"
+        if options.ticket_cache is not None:
+            return f"the ticket cache {options.ticket_cache}"
+        return "the default ticket cache (see klist and kinit)"
 
     @property
     def _shown(self) -> str:

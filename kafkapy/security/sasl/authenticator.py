@@ -25,6 +25,8 @@ __all__ = ["Outcome", "SaslAnswer", "SaslServerAuthenticator"]
 GSSAPI: Final = "GSSAPI"
 REAUTHENTICATION_PAUSE_NS: Final = 1_000_000_000
 """Least time between the beginnings of two re-authentications."""
+MOST_REASON: Final = 300
+"""Most characters of a reason in the log."""
 FIRST_WITH_HEADERS: Final = 1
 """The first version of SaslHandshake whose tokens come in SaslAuthenticate requests."""
 
@@ -265,4 +267,10 @@ class SaslServerAuthenticator:
 
     def _failed(self, error: ErrorCode, message: str, reason: str, reply: bool = True) -> SaslAnswer:
         self._state, self._server = _State.FAILED, None
-        return SaslAnswer(Outcome.FAILED, error, message, reply=reply, reason=reason)
+        return SaslAnswer(Outcome.FAILED, error, message, reply=reply, reason=_one_line(reason))
+
+
+def _one_line(text: str) -> str:
+    """A text for the log that may have words of the client: short, and without control characters."""
+    shown = text if len(text) <= MOST_REASON else text[:MOST_REASON] + "..."
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in shown)

@@ -111,10 +111,10 @@ class GssapiServer:
             name = self._short_namer.short_name(KerberosName.parse(principal))
         except ValueError as error:
             raise SaslError(
-                f"Failed to set name for '{principal}' based on Kerberos authentication rules: {error}"
+                f"Failed to set name for {principal!r} based on Kerberos authentication rules: {error}"
             ) from None
         if not name:
-            raise SaslError(f"the Kerberos authentication rules give an empty name for '{principal}'")
+            raise SaslError(f"the Kerberos authentication rules give an empty name for {principal!r}")
         logger.debug(
             "Client %s is authenticated; its authorization id is %r", principal, answer[4:260]
         )

@@ -82,8 +82,8 @@ class OAuthBearerServer:
             return error_json(error.status, error.scope).encode()
         if message.authorization_id and message.authorization_id != token.principal_name:
             raise SaslAuthenticationError(
-                f"Authentication failed: Client requested an authorization id ({message.authorization_id}) that is "
-                f"different from the token's principal name ({token.principal_name})"
+                f"Authentication failed: Client requested an authorization id ({message.authorization_id!r}) that "
+                f"is different from the token's principal name ({token.principal_name!r})"
             )
         self.authorization_id = token.principal_name
         self.session_expires_ms = token.expires_ms

@@ -87,7 +87,7 @@ class PlainServer:
             accepted = await self._check(user, password)
         except Exception as error:
             # Foreign code: its text may have the password.
-            logger.warning("The password of %r could not be checked: %s", user, type(error).__name__)
+            logger.warning("The password of %.100r could not be checked: %s", user, type(error).__name__)
             raise SaslAuthenticationError(
                 "Authentication failed: credentials for user could not be verified"
             ) from error

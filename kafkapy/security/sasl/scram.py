@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kafkapy.security.principal import USER_TYPE
 from kafkapy.security.sasl.base import (
     MechanismSettings,
     SaslAuthenticationError,
@@ -31,6 +32,8 @@ from kafkapy.security.scram import MIN_ITERATIONS, ScramCredential, ScramMechani
 
 TOKEN_EXTENSION: Final = "tokenauth"
 NONCE_BYTES: Final = 18
+MOST_MESSAGE_BYTES: Final = 16_384
+"""The first message is kept until the login ends, so it must not be large."""
 
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _VALUE = r"[\x01-\x2b\x2d-\x7f]+"
@@ -68,6 +71,8 @@ class ScramServer:
         """Answer the client's first or final message."""
         if self.complete:
             raise SaslError("Unexpected challenge after the end of the exchange")
+        if len(response) > MOST_MESSAGE_BYTES:
+            raise SaslError(f"A SCRAM message of {len(response)} bytes")
         text = response.decode("utf-8", "replace")
         return self._first(text) if self._credential is None else self._final(text)
 
@@ -104,6 +109,9 @@ class ScramServer:
         tokens = self._services.tokens
         token = tokens.token(token_id)
         if token is None or token.expired(int(self._clock() * 1000)):
+            return None
+        if token.owner.type != USER_TYPE:
+            # The principal would be a user of that name.
             return None
         self.authorization_id = token.owner.name
         self.session_expires_ms = token.expiry_timestamp

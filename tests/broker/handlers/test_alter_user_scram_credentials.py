@@ -45,7 +45,7 @@ def described(client: Any, user: str) -> list[tuple[int, int]]:
     return [(each.mechanism, each.iterations) for each in result.credential_infos]
 
 
-DONE = (ErrorCode.NONE, None)
+DONE = (ErrorCode.NONE, "")
 
 
 def test_credentials_are_added_replaced_and_deleted(client: Any, topic_name: str) -> None:

@@ -102,6 +102,14 @@ def test_a_renewer_must_be_a_user(sasl_connect: Callable[..., Any]) -> None:
     assert (response.token_id, response.hmac) == ("", b"")
 
 
+@pytest.mark.parametrize("owner_type", ["Group", "", "user", "User:x"])
+def test_an_owner_must_be_a_user(sasl_connect: Callable[..., Any], owner_type: str) -> None:
+    # A login by the token would be of User:admin, which the authorizer was not asked about.
+    response = create(sasl_connect("alice"), owner_principal_type=owner_type, owner_principal_name="admin")
+    assert response.error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
+    assert (response.token_id, response.hmac) == ("", b"")
+
+
 def test_another_owner(sasl_connect: Callable[..., Any]) -> None:
     made = new_token(sasl_connect("alice"), owner_principal_type="User", owner_principal_name="bob")
     assert (made.principal_name, made.token_requester_principal_name) == ("bob", "alice")

@@ -59,7 +59,7 @@ def test_named_users_have_one_result_each_in_the_order_asked(client: Any, broker
             ErrorCode.DUPLICATE_RESOURCE,
             "Cannot describe SCRAM credentials for the same user twice in a single request: twice",
         ),
-        (topic_name, ErrorCode.NONE, None),
+        (topic_name, ErrorCode.NONE, ""),
         ("", ErrorCode.RESOURCE_NOT_FOUND, "Username must not be empty"),
         (
             "nobody",

@@ -47,7 +47,7 @@ def test_a_listener_without_sasl_takes_no_tokens(client: Any, version: int) -> N
 def test_every_version_logs_in(sasl_connect: Callable[..., Any], version: int) -> None:
     client = sasl_connect()
     response = log_in_plain(client, version=version)
-    assert (response.error_code, response.error_message, response.auth_bytes) == (ErrorCode.NONE, None, b"")
+    assert (response.error_code, response.error_message, response.auth_bytes) == (ErrorCode.NONE, "", b"")
     assert response.session_lifetime_ms == 0
     assert works(client)
 

@@ -8,7 +8,16 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer
 
-from kafkapy.admin import KafkaAdminClient, NewPartitions, NewTopic, OffsetSpec, OffsetTimestamp
+from kafkapy.admin import (
+    KafkaAdminClient,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    OffsetTimestamp,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from kafkapy.errors import (
     BrokerIdNotRegisteredError,
     ErrorCode,
@@ -16,6 +25,7 @@ from kafkapy.errors import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     InvalidUpdateVersionError,
+    KafkaError,
     KafkaTimeoutError,
     NoReassignmentInProgressError,
     OffsetOutOfRangeError,
@@ -164,13 +174,27 @@ def test_records_are_deleted_below_an_offset(admin: KafkaAdminClient, broker: Br
 
 
 def test_what_the_broker_does_not_serve_is_an_unsupported_version(admin: KafkaAdminClient) -> None:
-    for call in (
-        lambda: admin.describe_client_quotas(),
-        lambda: admin.describe_user_scram_credentials(),
-        lambda: admin.describe_delegation_token(),
-    ):
-        with pytest.raises(UnsupportedVersionError):
+    with pytest.raises(UnsupportedVersionError):
+        admin.describe_client_quotas()
+
+
+def test_scram_users_come_and_go(admin: KafkaAdminClient) -> None:
+    added = [UserScramCredentialUpsertion("alice", mechanism, "wonder", 5000) for mechanism in (1, 2)]
+    assert admin.alter_user_scram_credentials(added) == {"alice": None}
+    infos = [{"mechanism": ScramMechanism(mechanism), "iterations": 5000} for mechanism in (1, 2)]
+    assert admin.describe_user_scram_credentials() == {"alice": {"error": None, "credential_infos": infos}}
+    gone = [UserScramCredentialDeletion("alice", mechanism) for mechanism in (1, 2)]
+    assert admin.alter_user_scram_credentials(gone) == {"alice": None}
+    assert admin.describe_user_scram_credentials() == {}
+    (refused,) = admin.alter_user_scram_credentials(gone[:1]).values()
+    assert refused == "Attempt to delete a user credential that does not exist"
+
+
+def test_an_anonymous_client_gets_no_token(admin: KafkaAdminClient) -> None:
+    for call in (admin.create_delegation_token, admin.describe_delegation_token):
+        with pytest.raises(KafkaError) as caught:
             call()
+        assert caught.value.code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
 def test_a_cluster_of_one_answers_what_is_about_several_brokers(admin: KafkaAdminClient, topic: str) -> None:

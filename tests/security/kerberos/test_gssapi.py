@@ -451,7 +451,7 @@ def test_a_wrong_key_is_no_reason_to_retry(realm: Realm, tmp_path: Path) -> None
 
     async def test() -> None:
         login = create_login(client_settings({"keyTab": str(stale), "principal": f"bob@{REALM}"}))
-        with pytest.raises(SaslAuthenticationFailedError, match="to get a ticket"):
+        with pytest.raises(SaslAuthenticationFailedError, match="to get a ticket from the keytab .*stale.keytab"):
             await login.exchange("localhost")
         await login.close()
 
@@ -461,7 +461,7 @@ def test_a_wrong_key_is_no_reason_to_retry(realm: Realm, tmp_path: Path) -> None
 def test_no_tickets_are_no_reason_to_retry(realm: Realm, tmp_path: Path) -> None:
     async def test() -> None:
         login = create_login(client_settings({"useTicketCache": "true", "ticketCache": str(tmp_path / "none")}))
-        with pytest.raises(SaslAuthenticationFailedError, match="to get a ticket: No credentials cache found"):
+        with pytest.raises(SaslAuthenticationFailedError, match="ticket cache .*none: No credentials cache found"):
             await login.exchange("localhost")
         await login.close()
 

@@ -128,6 +128,14 @@ def test_a_mechanism_that_is_not_enabled_is_refused() -> None:
     assert connection.token(b"user:alice").outcome is Outcome.FAILED
 
 
+def test_the_log_gets_no_control_characters_and_no_long_texts() -> None:
+    reason = Connection().auth.handshake("A\r\nB\x1b[31m" + "x" * 30_000, 1).reason
+    assert reason is not None
+    assert reason.startswith(r"Unsupported SASL mechanism A\r\nB\x1b[31mxxx")
+    assert reason.isprintable()
+    assert len(reason) < 400
+
+
 def test_a_token_before_the_handshake_closes_the_connection() -> None:
     for version in (0, 2, None):
         answer = Connection().token(b"user:alice", version)

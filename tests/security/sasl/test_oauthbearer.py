@@ -198,7 +198,7 @@ def key_file(directory: Path, *keys: SigningKey) -> Path:
     return file
 
 
-@pytest.mark.parametrize("handler", [None, *SECURED_HANDLERS])
+@pytest.mark.parametrize("handler", [None, *sorted(SECURED_HANDLERS)])
 def test_a_file_has_the_keys(tmp_path: Path, handler: str | None) -> None:
     keys = {JWKS: key_file(tmp_path, KEY).as_uri(), **({} if handler is None else {HANDLER: handler})}
 

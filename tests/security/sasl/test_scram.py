@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -182,6 +183,13 @@ def test_a_malformed_first_message_is_refused(first: bytes) -> None:
     assert "alice" not in str(caught.value)
 
 
+def test_a_large_message_is_refused() -> None:
+    services = Services()
+    for message in (b"n,,n=alice,r=" + b"x" * 20_000, b"n,,n=" + b"x" * 500_000 + b",r=abc"):
+        with pytest.raises(SaslError, match="A SCRAM message of"):
+            evaluate(server_of(services), message)
+
+
 def test_a_replayed_or_changed_final_message_is_refused() -> None:
     services = Services()
     services.add_user("alice", "x")
@@ -263,6 +271,18 @@ def test_an_expired_token_fails_as_an_unknown_one() -> None:
     with pytest.raises(SaslError, match="Invalid client credentials"):
         evaluate(server, final)
     assert server.session_expires_ms is None
+
+
+def test_a_token_of_an_owner_that_is_no_user_logs_nobody_in() -> None:
+    # A broker of Apache Kafka stores such tokens; the login would be of the user with the owner's name.
+    services = Services()
+    services.tokens.update(replace(token_of("id"), owner=KafkaPrincipal("Group", "admin")))
+    secret = base64.b64encode(services.tokens.hmac("id")).decode()
+    server = server_of(services)
+    client = ScramClient("SCRAM-SHA-256", "id", secret, extensions=",tokenauth=true")
+    final = client.final(evaluate(server, client.first()))
+    with pytest.raises(SaslError, match="Invalid client credentials"):
+        evaluate(server, final)
 
 
 # --- credentials ------------------------------------------------------------------------------------------------------
