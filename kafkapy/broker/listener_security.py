@@ -79,6 +79,8 @@ class ListenerSecurities:
 
         try:
             name = self._mappers[request.listener_name].name(distinguished_name(request.peer_certificate or b""))
+            if not name:
+                raise ValueError("its name is empty")
             principal = str(KafkaPrincipal(USER_TYPE, name))
         except Exception as error:  # a client whose name cannot be mapped is not let in, whatever the reason
             request.authentication_failed(reason=f"the certificate gives no principal: {error}")

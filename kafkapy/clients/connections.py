@@ -422,7 +422,15 @@ class Connections:
             return self._decoded(connection, request, version, answer)
 
         versions = connection.api_versions if again else None
-        return await authenticator.authenticate(str(connection), connection.host, ask, versions)
+        began_s = time.monotonic()
+        try:
+            lifetime_ms = await authenticator.authenticate(str(connection), connection.host, ask, versions)
+        except AuthenticationError:
+            self._metrics.authenticated(time.monotonic(), 0, successful=False, again=again)
+            raise
+        now_s = time.monotonic()
+        self._metrics.authenticated(now_s, now_s - began_s, successful=True, again=again)
+        return lifetime_ms
 
     def _reauthenticate_after(self, connection: NodeConnection, lifetime_ms: int) -> None:
         """Schedules the next authentication. As in Java at 85 to 95 % of the session, at random against storms."""

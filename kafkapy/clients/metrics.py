@@ -103,6 +103,15 @@ class NodeMetrics:
         }
 
 
+AUTHENTICATIONS: Final = (
+    "successful-authentication",
+    "failed-authentication",
+    "successful-reauthentication",
+    "failed-reauthentication",
+)
+"""Kafka's names of the counts."""
+
+
 class ClientMetrics:
     """The connection metrics of a client. Its NetworkClient counts; users read `snapshot`."""
 
@@ -113,6 +122,8 @@ class ClientMetrics:
         self.connections_created = Meter(samples, window_s)
         self.connections_closed = Meter(samples, window_s)
         self.throttle_ms = Meter(samples, window_s)
+        self.authentications = {name: Meter(samples, window_s) for name in AUTHENTICATIONS}
+        self.reauthentication_ms = Meter(samples, window_s)
         self.nodes: dict[int, NodeMetrics] = {}
         self.connection_count = 0
         self.in_flight = 0
@@ -137,6 +148,13 @@ class ClientMetrics:
         """Counts a closed connection."""
         self.connections_closed.record(1, now_s)
         self.connection_count -= 1
+
+    def authenticated(self, now_s: float, latency_s: float, *, successful: bool, again: bool) -> None:
+        """Counts an authentication, or a re-authentication, of a connection."""
+        outcome, what = "successful" if successful else "failed", "reauthentication" if again else "authentication"
+        self.authentications[f"{outcome}-{what}"].record(1, now_s)
+        if again and successful:
+            self.reauthentication_ms.record(latency_s * 1000, now_s)
 
     def submitted(self, node_id: int, now_s: float) -> None:
         """Counts a request to the I/O thread."""
@@ -173,6 +191,10 @@ class ClientMetrics:
             "connection-creation-total": float(self.connections_created.count),
             "connection-close-rate": self.connections_closed.count_rate(now_s),
             "connection-close-total": float(self.connections_closed.count),
+            **{f"{name}-rate": meter.count_rate(now_s) for name, meter in self.authentications.items()},
+            **{f"{name}-total": float(meter.count) for name, meter in self.authentications.items()},
+            "reauthentication-latency-avg": self.reauthentication_ms.average(now_s),
+            "reauthentication-latency-max": self.reauthentication_ms.maximum(now_s),
             "request-rate": total("request-rate"),
             "request-total": total("request-total"),
             "response-rate": total("response-rate"),

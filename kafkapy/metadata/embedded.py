@@ -16,6 +16,7 @@ belonged to processes that are gone, so their ephemeral nodes are removed when t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import time
@@ -51,6 +52,7 @@ from kafkapy.metadata.watches import Watches
 T = TypeVar("T")
 
 FILE_NAME: Final = "kafkapy-metadata.db"
+OF_OTHERS: Final = 0o007
 APPLICATION_ID: Final = 0x6B706D31  # "kpm1"
 SCHEMA_VERSION: Final = 1
 PATHS_AT_ONCE: Final = 250
@@ -128,8 +130,9 @@ class EmbeddedStore(MetadataStore):
     def _open(self) -> None:
         new = not self.path.exists()
         try:
+            _hide(self.path)
             connection = sqlite3.connect(self.path, isolation_level=None, timeout=0.2)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise StoreUnavailableError(
                 str(self.path), f"the metadata file {self.path} cannot be opened: {error}"
             ) from None
@@ -362,6 +365,22 @@ class EmbeddedStore(MetadataStore):
         if path != "/" and await self.exists(path) is None:
             raise NoNodeError(path)
         return self._watches.add_children(path, callback)
+
+
+def _hide(path: Path) -> None:
+    """Keep other users from reading the file: it holds SCRAM credentials and encrypted passwords.
+
+    A new file is its owner's alone; an older one keeps the rights of its group. SQLite gives the log beside it the same
+    rights. OSError.
+    """
+    # An existing file is not opened here: the close would drop the locks that this process may have on it.
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    for each in (path, path.with_name(f"{path.name}-wal")):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            mode = each.stat().st_mode & 0o777
+            if mode & OF_OTHERS:
+                each.chmod(mode & ~OF_OTHERS)
 
 
 def _sync_directory(directory: Path) -> None:

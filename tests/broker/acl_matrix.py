@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from broker.acting import ANY_FILTER, ActingClient, binding, creation
+from waiting import wait_until
 
 from kafkapy.broker.handlers import SERVED
 from kafkapy.errors import ErrorCode
@@ -106,18 +107,24 @@ class World:
         self.topic, self.new_topic = f"topic-{number}", f"new-{number}"
         self.group, self.txn, self.cluster = f"group-{number}", f"txn-{number}", "kafka-cluster"
         self.topic_id: UUID = admin.create_topic(self.topic)
-        assert admin.append(self.topic) == ErrorCode.NONE
+        wait_until(lambda: admin.append(self.topic) == ErrorCode.NONE, "the topic takes records")
         admin.coordinate(self.group)
         assert offset_commit(admin, self, 8) == [OK]
         admin.coordinate_transactions(self.txn)
-        begun = admin(InitProducerIdRequest(transactional_id=self.txn, transaction_timeout_ms=900_000), 4)
-        assert begun.error_code == OK
+        begun: list[Any] = []
+
+        def has_begun() -> bool:
+            asked = InitProducerIdRequest(transactional_id=self.txn, transaction_timeout_ms=900_000)
+            begun[:] = [admin(asked, 4)]
+            return bool(begun[0].error_code == OK)
+
+        wait_until(has_begun, "the transactional id has a producer")
+        self.producer = {"producer_id": begun[0].producer_id, "producer_epoch": begun[0].producer_epoch}
         self.owner = f"User:owner-{number}"
         request = CreateDelegationTokenRequest(
             owner_principal_type="User", owner_principal_name=self.owner[5:], renewers=[], max_lifetime_ms=-1
         )
         self.token: str = admin(request, 3).token_id
-        self.producer = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
 
     def name(self, resource: str) -> str:
         """The name behind a permission's "topic", "new_topic", "group", "txn", "cluster", "owner" or "token"."""
@@ -239,7 +246,7 @@ def produce_in_transaction(client: ActingClient, world: World, version: int) -> 
     versions=[3, 9, 13],
 )
 def produce_without_acks(client: ActingClient, world: World, version: int) -> Any:
-    alone = client.again("alice", client.socket.getsockname()[0])
+    alone = client.again(address=client.socket.getsockname()[0])
     try:
         alone.send_frame(encode_request(0, version, 1, None, produce_request(world, version, acks=0)))
         alone(ApiVersionsRequest(), 0)

@@ -51,11 +51,12 @@ class ActingClient(Client):
         self.socket.close()
         self.socket = socket.create_connection((host, port), timeout=30, source_address=(address, 0))
         self._place = (host, port)
+        self.user = user
         assert log_in_plain(self, user).error_code == ErrorCode.NONE
 
-    def again(self, user: str, address: str = "127.0.0.1") -> ActingClient:
+    def again(self, user: str | None = None, address: str = "127.0.0.1") -> ActingClient:
         """Another connection to the same broker."""
-        return ActingClient(*self._place, user, address)
+        return ActingClient(*self._place, user or self.user, address)
 
     def coordinate(self, group: str) -> None:
         """Have the broker coordinate the group: its topic is created, and its partition is loaded."""

@@ -1,16 +1,31 @@
 """Each served API with each permission it needs, given in each way: the answers are Apache Kafka's.
 
-What is denied changes nothing: topics, records, groups, transactions, configurations and ACLs are compared before and
-after. broker/acl_matrix.py has the table.
+What is denied changes nothing: topics, records, groups, transactions, configurations, users, tokens and ACLs are
+compared before and after. broker/acl_matrix.py has the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from broker.acl_matrix import CASES, NEED_NOTHING, Case, Permission, World
+from broker.acl_matrix import CASES, NEED_NOTHING, Case, World
+from broker.acl_ways import (
+    HOST,
+    IMPLYING,
+    USER,
+    WAYS,
+    allowed,
+    ask,
+    first_denied,
+    given,
+    gives,
+    only_a_deny_takes,
+    outright,
+    told,
+    versions,
+)
 from broker.acting import ADMIN, DENY, ActingClient, acl_broker, binding, connected
 
 from kafkapy.broker.handlers import SERVED
@@ -25,12 +40,7 @@ from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest
 from kafkapy.protocol.messages.list_transactions import ListTransactionsRequest
 from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.protocol.messages.offset_fetch import OffsetFetchRequest
-from kafkapy.security.authorizer.base import AclBinding
-from kafkapy.types import AclOperation, PatternType, ResourceType
-
-USER, ALICE, HOST, OTHER_HOST = "alice", "User:alice", "127.0.0.2", "127.0.0.3"
-PREFIXED = PatternType.PREFIXED
-CLUSTER = ResourceType.CLUSTER
+from kafkapy.types import AclOperation, ResourceType
 
 
 @pytest.fixture(scope="module")
@@ -60,115 +70,6 @@ def worlds(admin: ActingClient) -> Callable[[bool], World]:
         return shared[0]
 
     return make
-
-
-# --- the ways to give a permission, and to take it away ---------------------------------------------------------------
-
-
-class Way(NamedTuple):
-    """ACLs that give a permission (`gives`), or seem to."""
-
-    label: str
-    gives: bool
-    acls: Callable[[ResourceType, str, AclOperation], list[AclBinding]]
-
-
-def wildcard(kind: ResourceType, name: str) -> str:
-    """The cluster has one name only."""
-    return name if kind is CLUSTER else "*"
-
-
-def prefix(kind: ResourceType, name: str) -> str:
-    return name if kind is CLUSTER else name[:-2]
-
-
-def allowed(kind: ResourceType, name: str, operation: AclOperation, **fields: Any) -> AclBinding:
-    return binding(kind, name, operation, fields.pop("principal", ALICE), **fields)
-
-
-WAYS = [
-    Way("none", False, lambda kind, name, op: []),
-    Way("allow", True, lambda kind, name, op: [allowed(kind, name, op)]),
-    Way("deny", False, lambda kind, name, op: [allowed(kind, name, op), allowed(kind, name, op, permission=DENY)]),
-    Way("prefixed", True, lambda kind, name, op: [allowed(kind, prefix(kind, name), op, pattern=PREFIXED)]),
-    Way("wildcard", True, lambda kind, name, op: [allowed(kind, wildcard(kind, name), op)]),
-    Way("all operations", True, lambda kind, name, op: [allowed(kind, name, AclOperation.ALL)]),
-    Way("everybody", True, lambda kind, name, op: [allowed(kind, name, op, principal="User:*")]),
-    Way("this host", True, lambda kind, name, op: [allowed(kind, name, op, host=HOST)]),
-    Way("other host", False, lambda kind, name, op: [allowed(kind, name, op, host=OTHER_HOST)]),
-    Way("other principal", False, lambda kind, name, op: [allowed(kind, name, op, principal="User:bob")]),
-    Way("other principal type", False, lambda kind, name, op: [allowed(kind, name, op, principal="Group:alice")]),
-    Way(
-        "other resource",
-        False,
-        lambda kind, name, op: [] if kind is CLUSTER else [allowed(kind, f"{name}-not", op)],
-    ),
-    Way(
-        "prefixed deny",
-        False,
-        lambda kind, name, op: [
-            allowed(kind, name, op),
-            allowed(kind, prefix(kind, name), op, pattern=PREFIXED, permission=DENY),
-        ],
-    ),
-    Way(
-        "wildcard deny of everything",
-        False,
-        lambda kind, name, op: [
-            allowed(kind, name, op),
-            allowed(kind, wildcard(kind, name), AclOperation.ALL, permission=DENY, principal="User:*"),
-        ],
-    ),
-    Way(
-        "deny of another host",
-        True,
-        lambda kind, name, op: [allowed(kind, name, op), allowed(kind, name, op, permission=DENY, host=OTHER_HOST)],
-    ),
-]
-EVERY_VERSION = ("none", "allow")
-"""These are tried with all versions, the others with the newest."""
-IMPLYING = {
-    AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
-    AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
-}
-
-
-def given(world: World, permission: Permission, way: Way) -> list[AclBinding]:
-    return way.acls(permission.resource_type, world.name(permission.resource), permission.operation)
-
-
-def outright(world: World, case: Case, but: int) -> list[AclBinding]:
-    """All needs of a case, except one."""
-    return [
-        allowed(each.resource_type, world.name(each.resource), each.operation)
-        for index, entries in enumerate(case.needs)
-        if index != but
-        for each in entries[:1]
-    ]
-
-
-def only_a_deny_takes(case: Case, at: int) -> bool:
-    """Whether another need of the case includes the one at `at`."""
-    [mine, *_] = case.needs[at]
-    return any(
-        (other.resource_type, other.resource) == (mine.resource_type, mine.resource)
-        and other.operation in IMPLYING.get(mine.operation, ())
-        for index, entries in enumerate(case.needs)
-        if index != at
-        for other in entries
-    )
-
-
-def first_denied(case: Case, at: int, way: Way) -> int:
-    """The need whose error the client gets: a deny of all operations takes all needs on that type of resource."""
-    if "everything" not in way.label:
-        return at
-    kinds = [entries[0].resource_type for entries in case.needs]
-    return kinds.index(kinds[at])
-
-
-ANY_RESOURCE = (("INIT_PRODUCER_ID: idempotent", "topic"),)
-"""Cases that a permission on any resource of the type satisfies."""
 
 
 # --- the state --------------------------------------------------------------------------------------------------------
@@ -255,32 +156,30 @@ LEFT_OUT: dict[tuple[int, int], str] = {
 
 @pytest.mark.parametrize("case", CASES, ids=[case.label for case in CASES])
 def test_answers_with_and_without_permission(case: Case, admin: ActingClient, worlds: Callable[[bool], World]) -> None:
-    world: World | None = None
     for at, entries in enumerate(case.needs):
         for permission in entries:
+            world = worlds(case.changes)
+            admin.remove_all()
+            before = state(admin, world)
+            partly = False
             for way in WAYS:
-                if not way.gives and "deny" not in way.label and only_a_deny_takes(case, at):
+                if gives(way, case, permission) or (only_a_deny_takes(case, at) and "deny" not in way.label):
                     continue
-                for version in case.versions if way.label in EVERY_VERSION else case.versions[-1:]:
-                    world = world or worlds(case.changes)
-                    admin.remove_all()
-                    admin.add(*outright(world, case, at), *given(world, permission, way))
-                    told = f"{case.label} v{version}, {permission.operation.name} by {way.label}"
-                    client = admin.again(USER, HOST)
-                    if way.gives or (
-                        way.label == "other resource" and (case.label, permission.resource) in ANY_RESOURCE
-                    ):
-                        assert case.ask(client, world, version) == case.allowed, told
-                        world = None
-                    else:
-                        before = state(admin, world)
-                        expected = case.denied[first_denied(case, at, way)]
-                        assert case.ask(client, world, version) == expected, told
-                        if case.carried_out and at == len(case.needs) - 1 and expected == case.denied[-1]:
-                            world = None
-                        else:
-                            assert state(admin, world) == before, f"{told}: the request was carried out"
-                    client.close()
+                expected = case.denied[first_denied(case, at, way)]
+                for version in versions(case, way):
+                    answer = ask(case, admin, world, version, outright(world, case, at) + given(world, permission, way))
+                    assert answer == expected, told(case, permission, way, version)
+                    if case.carried_out and at == len(case.needs) - 1 and expected == case.denied[-1]:
+                        partly, world = True, worlds(case.changes)
+            admin.remove_all()
+            assert partly or state(admin, world) == before, f"{case.label}: a request was carried out"
+            for way in WAYS:
+                if not gives(way, case, permission):
+                    continue
+                for version in versions(case, way):
+                    answer = ask(case, admin, world, version, outright(world, case, at) + given(world, permission, way))
+                    assert answer == case.allowed, told(case, permission, way, version)
+                    world = worlds(case.changes)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.label for case in CASES])

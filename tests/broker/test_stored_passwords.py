@@ -124,3 +124,9 @@ def test_the_embedded_store_keeps_a_secret_as_kraft_does_without_an_encoder() ->
     passwords = StoredPasswords(BrokerConfig({}))
     assert passwords.encoded({KEY: "text"}, {}) == {KEY: "text"}
     assert passwords.decoded({KEY: "text"}) == {KEY: "text"}
+
+
+@pytest.mark.parametrize("keys", [{}, ENCODER, {"password.encoder.old.secret": "old"}])
+def test_without_both_secrets_nothing_is_renewed(keys: dict[str, str]) -> None:
+    stored = StoredPasswords(BrokerConfig(ENCODER)).encoded({KEY: "text"}, {})
+    assert StoredPasswords(BrokerConfig(keys)).renewed(stored) == stored

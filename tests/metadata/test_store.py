@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 import sqlite3
@@ -320,6 +321,25 @@ class TestEmbeddedStore(StoreContract):
 
         with pytest.raises(StoreUnavailableError, match="cannot be opened"):
             asyncio.run(start())
+
+    def test_other_users_cannot_read_the_file(self) -> None:
+        """It holds SCRAM credentials and encrypted passwords."""
+
+        async def start_and_write(path: str) -> list[int]:
+            store = EmbeddedStore(self.directory)
+            await store.start()
+            await store.create(path, b"x")
+            modes = [each.stat().st_mode & 0o777 for each in sorted(self.directory.glob(f"{FILE_NAME}*"))]
+            await store.close()
+            return modes
+
+        umask = os.umask(0o022)
+        try:
+            assert asyncio.run(start_and_write("/a")) == [0o600, 0o600]
+            (self.directory / FILE_NAME).chmod(0o644)  # as an older version made it
+            assert asyncio.run(start_and_write("/b")) == [0o640, 0o640]
+        finally:
+            os.umask(umask)
 
     def test_using_a_closed_store_is_an_error_not_a_hang(self) -> None:
         async def test() -> None:

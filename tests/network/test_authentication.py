@@ -210,12 +210,21 @@ def test_clients_that_are_not_authenticated_take_no_memory_from_the_pool(network
 def test_who_says_nothing_is_closed(network, eventually):
     net = sasl_network(network, setup_timeout_ms=100)
     Exchange(net)
-    logged_in = net.client("SASL")
-    log_in(logged_in)
     silent, half = net.client("SASL"), net.client("SASL")
-    half.ask(b"", key=HANDSHAKE, version=1)
-    assert silent.closed_by_broker() and half.closed_by_broker()
+    half.send(b"", key=HANDSHAKE, version=1)
+    assert silent.closed_by_broker()
+    eventually(lambda: not net.server.connections())
     assert counters(net)["timed_out"] == 2
+    assert any("not authenticated within 100 ms" in line for line in net.lines())
+    while True:
+        logged_in = net.client("SASL")
+        try:
+            log_in(logged_in)
+            break
+        except (EOFError, ConnectionError):  # a machine so busy that this took too long
+            pass
+    # The time of a connection behind it has passed: its own one has too, and does not count any more.
+    assert net.client("SASL").closed_by_broker()
     assert logged_in.ask(b"goes on") == b"goes on"
 
 

@@ -60,6 +60,8 @@ cdef cppclass AuthorizationCache:
     int64_t epoch
     unordered_map[string, bint, SeededHash] decisions
     size_t key_bytes                # of all keys
+    string last                     # the key of the latest look-up that found its decision
+    bint last_allowed
 
 cdef cppclass ApiCounters:
     int64_t requests

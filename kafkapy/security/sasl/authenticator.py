@@ -237,6 +237,8 @@ class SaslServerAuthenticator:
         return SaslAnswer(Outcome.CONTINUE, ErrorCode.ILLEGAL_SASL_STATE, text)
 
     def _checked_principal(self, server: SaslServer) -> KafkaPrincipal:
+        if not server.authorization_id:
+            raise SaslError("the principal's name is empty")
         by_token = bool(server.properties.get("token_authenticated"))
         principal = KafkaPrincipal(USER_TYPE, server.authorization_id, by_token)
         before = self._principal

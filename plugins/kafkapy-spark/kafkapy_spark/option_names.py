@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kafkapy.config.admin import ADMIN
-from kafkapy.config.clients import ClientConfigDef
+from kafkapy.config.clients import ClientConfigDef, shown
 from kafkapy.config.consumer import CONSUMER
 from kafkapy.config.producer import PRODUCER
 from kafkapy.config.suggestions import did_you_mean, nearest
@@ -70,6 +70,13 @@ OF_SPARK: Final = ("path", "checkpointLocation", "queryName", "mode", "mergeSche
 PREFIX: Final = "kafka."
 
 
+class KafkaConfigs(dict[str, str]):
+    """Keys of a Kafka client. Its repr hides secrets: plans, logs and errors of Spark show it, and executors get it."""
+
+    def __repr__(self) -> str:
+        return repr({name: shown(name, value) for name, value in self.items()})
+
+
 def check_names(options: Iterable[str], known: Iterable[str], elsewhere: Iterable[str], what: str) -> None:
     """The names of the options of `what`, a read or a write. `elsewhere` are the names of the other.
 
@@ -95,14 +102,14 @@ def check_names(options: Iterable[str], known: Iterable[str], elsewhere: Iterabl
 
 def kafka_configs(
     options: Mapping[str, str], definition: ClientConfigDef, refused: Mapping[str, str], client: str
-) -> dict[str, str]:
+) -> KafkaConfigs:
     """The options that begin with kafka., without that, by the names of a client's keys.
 
     A key of another client, or one that is like no key, is warned about and left out, as by Kafka's own clients.
     IllegalArgumentError for a misspelt one, for those that are refused (with the text there is for each), and where
     there are no bootstrap.servers.
     """
-    configs = {}
+    configs = KafkaConfigs()
     for given, value in options.items():
         name = given.lower().removeprefix(PREFIX)
         if name == given.lower():

@@ -33,7 +33,7 @@ from kafkapy_spark.offsets import (
     parse_partitions,
     parse_timestamps,
 )
-from kafkapy_spark.option_names import SINK, SOURCE, check_names, kafka_configs
+from kafkapy_spark.option_names import SINK, SOURCE, KafkaConfigs, check_names, kafka_configs
 from kafkapy_spark.option_values import boolean, duration_ms, filled, not_negative, option, positive, whole_number
 
 logger = logging.getLogger("kafkapy.spark")
@@ -327,7 +327,7 @@ def _check_order(kind: str, start: Mapping[TopicPartition, int], end: Mapping[To
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _consumer_configs(options: Mapping[str, str]) -> dict[str, str]:
+def _consumer_configs(options: Mapping[str, str]) -> KafkaConfigs:
     configs = kafka_configs(options, CONSUMER, _REFUSED, "Kafka consumer")
     if configs.pop("group.id", None) is not None:
         logger.warning(_GROUP_WARNING, "kafka.group.id")

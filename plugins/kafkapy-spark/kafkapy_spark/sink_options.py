@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from kafkapy.config.producer import PRODUCER, ProducerConfig
 from kafkapy.errors import IllegalArgumentError
-from kafkapy_spark.option_names import SINK, SOURCE, check_names, kafka_configs
+from kafkapy_spark.option_names import SINK, SOURCE, KafkaConfigs, check_names, kafka_configs
 from kafkapy_spark.option_values import boolean, one_of, option, positive_number, whole_number
 from kafkapy_spark.throttle import Rate
 
@@ -104,7 +104,7 @@ def _on_known(text: str) -> OnKnown:
     return meanings[one_of(*meanings)(text)]
 
 
-def _producer_configs(options: Mapping[str, str]) -> dict[str, str]:
+def _producer_configs(options: Mapping[str, str]) -> KafkaConfigs:
     configs = kafka_configs(options, PRODUCER, _REFUSED, "Kafka producer")
     ProducerConfig(PRODUCER, configs)
     return configs

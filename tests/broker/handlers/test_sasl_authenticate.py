@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,13 +21,16 @@ from broker.sasl_broker import (
     token,
 )
 from security.sasl.scram_client import ScramClient
+from waiting import wait_until
 
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.znodes import CONFIG_USERS
+from kafkapy.protocol.header import encode_request
 from kafkapy.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkapy.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 KEY = "listener.name.sasl_plaintext."
@@ -268,3 +273,22 @@ def test_new_users_of_a_changed_listener_log_in(tmp_path: Any) -> None:
         assert log_in_plain(again, "dora", "explorer").error_code == ErrorCode.NONE
         for each in (client, refused, again):
             each.close()
+
+
+def test_nothing_is_kept_for_connections_that_have_closed(sasl_broker: KafkaServer) -> None:
+    """Clients hang up in every moment of a login, also with requests on their way."""
+    kept = sasl_broker.socket_server.request_channel.connection_data
+    before = len(kept)
+    for turn in range(200):
+        client = open_connection(sasl_broker)
+        frames = [
+            encode_request(17, 1, 1, "test", SaslHandshakeRequest(mechanism="SCRAM-SHA-256")),
+            encode_request(36, 2, 2, "test", SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=abc")),
+            encode_request(36, 2, 3, "test", SaslAuthenticateRequest(auth_bytes=b"c=biws,r=abc,p=AAAA")),
+        ]
+        for frame in frames[: turn % 4]:
+            client.send_frame(frame)
+        if turn % 3 == 0:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+    wait_until(lambda: len(kept) <= before, "the authenticators are let go of")

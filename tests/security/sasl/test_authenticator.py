@@ -318,6 +318,14 @@ def test_wrong_credentials_at_reauthentication_fail_with_that_word() -> None:
     )
 
 
+def test_a_principal_without_a_name_fails() -> None:
+    # A callback handler or a mapping rule may give one. No ACL names it, and every request would fail by itself.
+    connection = Connection()
+    answer = connection.log_in("")
+    assert (answer.outcome, answer.error) == (Outcome.FAILED, ErrorCode.SASL_AUTHENTICATION_FAILED)
+    assert connection.auth.principal is None
+
+
 def test_a_login_by_token_is_marked() -> None:
     connection = Connection()
     connection.mechanisms["ONE"].properties = {"token_authenticated": True}

@@ -103,6 +103,24 @@ def test_decisions_of_another_epoch_are_asked_anew(broker: Any) -> None:
     assert broker.only(broker.fetch([("t", 0, 0)])).error_code == ErrorCode.NONE
 
 
+def test_each_topic_and_operation_has_its_own_decision(broker: Any) -> None:
+    """Also when it is looked up right after another one, in any order, and again after it has changed."""
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    for name in ("t", "tt", "u"):
+        broker.topic(name)
+    broker.plane.authorizer_epoch = 1
+    decisions = {b"\x03t": True, b"\x03tt": False, b"\x03u": False, b"\x04t": False, b"\x04tt": True, b"\x04u": True}
+    for _ in range(2):
+        broker.driver.decide(decisions)
+        for name in ("t", "t", "tt", "t", "u", "tt", "u", "u"):
+            reading, writing = decisions[b"\x03" + name.encode()], decisions[b"\x04" + name.encode()]
+            for _ in range(2):
+                assert broker.only(broker.fetch([(name, 0, 0)])).error_code == (ErrorCode.NONE if reading else denied)
+            reply = broker.produce({name: [(0, broker.batch())]}, version=9)
+            assert broker.only(reply).error_code == (ErrorCode.NONE if writing else denied)
+        decisions = {key: not allowed for key, allowed in decisions.items()}
+
+
 def test_a_question_without_answer_is_asked_again(broker: Any) -> None:
     broker.topic("t")
     broker.plane.authorizer_epoch = 1
