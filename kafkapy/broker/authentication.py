@@ -88,6 +88,8 @@ class Authentication:
         self._services = services
         self._listeners: dict[str, _Listener] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._order = asyncio.Lock()
+        """Changes take effect in the order that they came in."""
         self._file_contexts: dict[str, list[JaasEntry]] | None = None
 
     async def start(self, config: BrokerConfig) -> None:
@@ -113,17 +115,18 @@ class Authentication:
 
         A listener whose new keys are wrong keeps the mechanisms it has.
         """
-        for name, listener in list(self._listeners.items()):
-            keys = _keys_of(name, config)
-            if keys == listener.keys:
-                continue
-            try:
-                made = await self._make(name, config, keys)
-            except ConfigError as error:
-                logger.error("Listener %s keeps its SASL mechanisms: %s", name, error)
-                continue
-            logger.info("Listener %s has new SASL settings", name)
-            await _close(listener.replace(made))
+        async with self._order:
+            for name, listener in list(self._listeners.items()):
+                keys = _keys_of(name, config)
+                if keys == listener.keys:
+                    continue
+                try:
+                    made = await self._make(name, config, keys)
+                except ConfigError as error:
+                    logger.error("Listener %s keeps its SASL mechanisms: %s", name, error)
+                    continue
+                logger.info("Listener %s has new SASL settings", name)
+                await _close(listener.replace(made))
 
     async def stop(self) -> None:
         """Answer no token any more, and close the mechanisms."""

@@ -88,10 +88,14 @@ class BrokerSecurity:
         return keys
 
     def _jaas(self, mechanism: str) -> str:
+        # The broker itself logs in to other brokers as the first user.
+        login = "".join(
+            f" username={_quoted(name)} password={_quoted(password)}" for name, password in [*self.users.items()][:1]
+        )
         if mechanism != "PLAIN":
-            return f"{SCRAM_MODULE} required;"
+            return f"{SCRAM_MODULE} required{login};"
         users = "".join(f" {_quoted(f'user_{name}')}={_quoted(password)}" for name, password in self.users.items())
-        return f"{PLAIN_MODULE} required{users};"
+        return f"{PLAIN_MODULE} required{login}{users};"
 
     def credentials(self) -> list[Upsertion]:
         """The SCRAM credentials of all users."""

@@ -5,7 +5,7 @@
     truststore.p12              the authority's certificate, for older Java clients
     passwords.properties        the password of the .p12 files
     broker.properties           lines for the broker's server.properties
-    client.properties           lines for a client, as --command-config of all commands takes them
+    NAME.properties             lines for the client NAME, as --command-config of all commands takes them
 
 All files are readable by their owner only. The key of the authority has no password: whoever reads it can make
 certificates that the brokers accept.
@@ -41,7 +41,7 @@ BROKER: Final = "broker"
 CLIENT: Final = "client"
 PASSWORDS: Final = "passwords.properties"
 STORE_PASSWORD: Final = "store.password"
-RESERVED: Final = frozenset((AUTHORITY, "ca-key", "truststore"))
+RESERVED: Final = frozenset((AUTHORITY, "ca-key", "truststore", "passwords"))
 OWNER_ONLY: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -111,14 +111,14 @@ def create(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], da
         _write_identity(directory, BROKER, authority.issue(_subject(BROKER), hosts=hosts or _own_hosts(), days=days))
         for name in names:
             _write_identity(directory, name, authority.issue(_subject(name), server=False, days=days))
+            _write(directory / f"{name}.properties", _client_lines(directory, name))
         broker, client = _broker_lines(directory), _client_lines(directory, names[0])
-        _write(directory / "broker.properties", broker)
-        _write(directory / "client.properties", client)
+        _write(directory / f"{BROKER}.properties", broker)
     files = ", ".join(f"{name}.pem" for name in (AUTHORITY, BROKER, *names))
     click.echo(f"{directory} has {files}, and .p12 files for older Java clients.\n")
     click.echo(f"Lines for the broker ({directory / 'broker.properties'}):\n")
     click.echo(broker)
-    click.echo(f"Lines for the client {names[0]} ({directory / 'client.properties'}):\n")
+    click.echo(f"Lines for the client {names[0]} ({directory / names[0]}.properties):\n")
     click.echo(client.rstrip("\n"))
 
 
@@ -147,6 +147,8 @@ def issue(directory: Path, name: str, hosts: tuple[str, ...], days: int | None) 
             raise click.ClickException(f"{directory / name}.pem exists: kafkapy certs renew renews it.")
         identity = authority.issue(_subject(name), hosts=hosts, days=days or CERTIFICATE_DAYS, server=bool(hosts))
         _write_identity(directory, name, identity)
+        if not hosts:
+            _write(directory / f"{name}.properties", _client_lines(directory, name))
     click.echo(f"{directory / name}.pem and {directory / name}.p12 are valid until {_day(identity.certificate)}.")
 
 

@@ -105,7 +105,7 @@ def live_broker_keys() -> frozenset[str]:
     return frozenset(live)
 
 
-CHECKS_SOMETHING = {"broker.id.generation.enable", "sasl.mechanism.inter.broker.protocol"}
+CHECKS_SOMETHING = {"broker.id.generation.enable"}
 """Keys whose whole effect is that a start is refused."""
 
 PASSED_ON = {

@@ -55,7 +55,7 @@ def broker(directory: Path, data: Path) -> KafkaServer:
 
 
 def client(directory: Path, server: KafkaServer, **keys: str) -> KafkaAdminClient:
-    settings = dict(load_properties(directory / "client.properties"))
+    settings = dict(load_properties(directory / "alice.properties"))
     settings |= {"bootstrap.servers": f"127.0.0.1:{server.endpoints[0].port}"}
     return KafkaAdminClient(settings | {name.replace("_", "."): value for name, value in keys.items()})
 
@@ -67,7 +67,7 @@ def test_lines_for_both_sides_make_a_secured_cluster(directory: Path, tmp_path: 
             assert "t" in admin.list_topics()
         assert server.endpoints[0].security_protocol.name == "SSL"
         without = {"ssl.keystore.location", "ssl.keystore.type"}
-        settings = {key: value for key, value in load_properties(directory / "client.properties").items()
+        settings = {key: value for key, value in load_properties(directory / "alice.properties").items()
                     if key not in without}  # fmt: skip
         settings |= {"bootstrap.servers": f"127.0.0.1:{server.endpoints[0].port}", "bootstrap.timeout.ms": "2000"}
         with pytest.raises(KafkaError):
@@ -75,10 +75,10 @@ def test_lines_for_both_sides_make_a_secured_cluster(directory: Path, tmp_path: 
 
 
 def test_stores_for_older_java_clients_work_with_the_lines_in_the_comment(directory: Path, tmp_path: Path) -> None:
-    text = (directory / "client.properties").read_text()
+    text = (directory / "alice.properties").read_text()
     commented = [line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#   ")]
     kept = [line for line in text.splitlines() if line.startswith(("bootstrap", "security"))]
-    (directory / "client.properties").write_text("\n".join([*kept, *commented]) + "\n")
+    (directory / "alice.properties").write_text("\n".join([*kept, *commented]) + "\n")
     with broker(directory, tmp_path / "data") as server, client(directory, server) as admin:
         assert admin.list_topics() == []
 
@@ -96,6 +96,7 @@ def test_only_the_owner_reads_the_files(tmp_path: Path) -> None:
     assert {file.name for file in files} == {
         "ca.pem", "ca-key.pem", "broker.pem", "broker.p12", "client.pem", "client.p12", "carol.pem", "carol.p12",
         "truststore.p12", "passwords.properties", "broker.properties", "client.properties",
+        "carol.properties",
     }  # fmt: skip
     for file in files:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
@@ -174,7 +175,7 @@ def test_mistakes_are_one_sentence(directory: Path, tmp_path: Path) -> None:
     assert "has an authority already: kafkapy certs issue adds" in refused("create", directory)
     assert "alice.pem exists: kafkapy certs renew renews it." in refused("issue", directory, "alice")
     assert "need different names" in refused("create", tmp_path / "x", "--client", "broker")
-    for name in ("ca", "truststore", "../x", "a/b", ".hidden", ""):
+    for name in ("ca", "truststore", "passwords", "../x", "a/b", ".hidden", ""):
         assert "cannot be the name of a certificate" in refused("issue", directory, name)
         assert "cannot be the name of a certificate" in refused("create", tmp_path / "x", "--client", name)
     assert not (tmp_path / "x").exists()

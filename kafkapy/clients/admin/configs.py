@@ -7,7 +7,8 @@ of all brokers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -41,6 +42,10 @@ DYNAMIC_SOURCE = {
     ConfigResourceType.CLIENT_METRICS: ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG,
     ConfigResourceType.GROUP: ConfigSource.DYNAMIC_GROUP_CONFIG,
 }
+
+
+LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.")
+"""Before a key of one listener. A SASL mechanism may follow."""
 
 
 class AlterConfigOp(IntEnum):
@@ -267,7 +272,7 @@ class ConfigAdmin(AdminRouting):
             if resource.resource_type in SHOW_WHAT_IS_SET or resource.key == (ConfigResourceType.BROKER, ""):
                 continue  # other settable keys are known only to the broker
             known = found[resource.resource_type.name.lower()][resource.name]
-            unknown = sorted(set(resource.configs or ()) - set(known))
+            unknown = sorted(name for name in resource.configs or () if not _is_known(name, known))
             if unknown:
                 raise ValueError(await self._why_unknown(resource, unknown, known))
 
@@ -430,3 +435,9 @@ def _about(result: Any, error: Any) -> Any:
         return None
     kind = ConfigResourceType(result.resource_type).name.lower().replace("_", " ")
     return error_for(error.code, f"{kind.capitalize()} {result.resource_name}: {error}")
+
+
+def _is_known(name: str, known: Container[str]) -> bool:
+    """Whether a resource has the key, or has it for all listeners."""
+    base = LISTENER_PREFIX.sub("", name, count=1)
+    return name in known or (base != name and (base in known or base.partition(".")[2] in known))
