@@ -71,6 +71,7 @@ cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& p
     info.created_ms = wall_clock_ms()
     info.authorization.epoch = -1
     info.authorization.key_bytes = 0
+    info.authorization.owner = 0
     atomic_count(&r.created, 1)
     pthread_mutex_lock(&r.mutex)
     r.next_id += 1

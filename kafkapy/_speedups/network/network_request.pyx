@@ -3,7 +3,7 @@
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libcpp.string cimport string
 
@@ -346,6 +346,7 @@ cdef class NetworkRequest:
         self._claim_stage()
         self.principal = principal
         self.pending.connection.token_authenticated = token_authenticated
+        self.pending.connection.authorization.owner = <uint64_t><int64_t>hash(principal)
         self.pending.session_end_ns = 0
         if session_end_ms:
             self.pending.session_end_ns = monotonic_ns() + max(min(left, MAX_SESSION_MS), 0) * 1_000_000

@@ -62,6 +62,7 @@ cdef cppclass AuthorizationCache:
     size_t key_bytes                # of all keys
     string last                     # the key of the latest look-up that found its decision
     bint last_allowed
+    uint64_t owner                  # a hash of the connection's principal; 0: it has not authenticated
 
 cdef cppclass ApiCounters:
     int64_t requests

@@ -52,6 +52,7 @@ cdef cppclass FetchSession:
     pthread_mutex_t mutex
     int32_t id
     bint privileged                 # a follower's
+    uint64_t owner                  # of the connection that made it (AuthorizationCache)
     bint uses_topic_ids
     int64_t created_ms
     # under the session's mutex
@@ -96,13 +97,13 @@ cdef void fetch_topic_free(FetchTopic* topic) noexcept nogil
 cdef bint fetch_topic_same(FetchTopic* a, FetchTopic* b) noexcept nogil
 
 cdef int32_t next_session_epoch(int32_t epoch) noexcept nogil
-# The session, referenced for the caller, or NULL.
-cdef FetchSession* session_find(FetchSessionCacheState* cache, int32_t session_id) noexcept nogil
+# The session, referenced for the caller, or NULL. Only its owner finds or removes it: ids can be guessed.
+cdef FetchSession* session_find(FetchSessionCacheState* cache, int32_t session_id, uint64_t owner) noexcept nogil
 cdef void session_unref(FetchSession* session) noexcept nogil
 # Removes a session from the cache, if it is there.
-cdef void session_remove(FetchSessionCacheState* cache, int32_t session_id) noexcept nogil
+cdef void session_remove(FetchSessionCacheState* cache, int32_t session_id, uint64_t owner) noexcept nogil
 # A new session outside the cache, for session_put and then session_admit.
-cdef FetchSession* session_new(bint privileged, bint uses_topic_ids, int64_t now_ms) noexcept nogil
+cdef FetchSession* session_new(bint privileged, bint uses_topic_ids, uint64_t owner, int64_t now_ms) noexcept nogil
 # Puts it into the cache, evicting others where the rules allow; its id, or INVALID_SESSION_ID. Releases the caller's
 # reference.
 cdef int32_t session_admit(FetchSessionCacheState* cache, FetchSession* session, int64_t now_ms) noexcept nogil

@@ -100,12 +100,13 @@ cdef int32_t next_session_epoch(int32_t epoch) noexcept nogil:
     return 1 if epoch == MAX_INT32 else epoch + 1
 
 
-cdef FetchSession* session_new(bint privileged, bint uses_topic_ids, int64_t now_ms) noexcept nogil:
+cdef FetchSession* session_new(bint privileged, bint uses_topic_ids, uint64_t owner, int64_t now_ms) noexcept nogil:
     cdef FetchSession* session = new FetchSession()
     session.references = 1
     pthread_mutex_init(&session.mutex, NULL)
     session.id = INVALID_SESSION_ID
     session.privileged = privileged
+    session.owner = owner
     session.uses_topic_ids = uses_topic_ids
     session.created_ms = now_ms
     session.epoch = next_session_epoch(INITIAL_EPOCH)
@@ -291,22 +292,22 @@ cdef bint make_room(FetchSessionCacheState* cache, bint privileged, int64_t size
     return True
 
 
-cdef FetchSession* session_find(FetchSessionCacheState* cache, int32_t session_id) noexcept nogil:
+cdef FetchSession* session_find(FetchSessionCacheState* cache, int32_t session_id, uint64_t owner) noexcept nogil:
     cdef FetchSession* session = NULL
     pthread_mutex_lock(&cache.mutex)
     cdef unordered_map[int32_t, FetchSession*].iterator found = cache.sessions.find(session_id)
-    if found != cache.sessions.end():
+    if found != cache.sessions.end() and dereference(found).second.owner == owner:
         session = dereference(found).second
         atomic_add(&session.references, 1)
     pthread_mutex_unlock(&cache.mutex)
     return session
 
 
-cdef void session_remove(FetchSessionCacheState* cache, int32_t session_id) noexcept nogil:
+cdef void session_remove(FetchSessionCacheState* cache, int32_t session_id, uint64_t owner) noexcept nogil:
     cdef FetchSession* session = NULL
     pthread_mutex_lock(&cache.mutex)
     cdef unordered_map[int32_t, FetchSession*].iterator found = cache.sessions.find(session_id)
-    if found != cache.sessions.end():
+    if found != cache.sessions.end() and dereference(found).second.owner == owner:
         session = dereference(found).second
         take_out(cache, session)
     pthread_mutex_unlock(&cache.mutex)

@@ -113,6 +113,7 @@ cdef class RequestDriver:
         self.authorization = new AuthorizationCache()
         self.authorization.epoch = plane.state.authorizer_epoch
         self.authorization.key_bytes = 0
+        self.authorization.owner = 0
         self.listener_index = listener_index
         self.privileged = privileged
         self.next_token = 1

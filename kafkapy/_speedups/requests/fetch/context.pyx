@@ -99,10 +99,10 @@ cdef void fetch_context_open(DataPlaneState* plane, FetchState* state) noexcept 
         resolve_names(plane, state)
     if state.session_epoch == INITIAL_EPOCH or state.session_epoch == FINAL_EPOCH:
         if state.session_id != INVALID_SESSION_ID:
-            session_remove(plane.sessions, state.session_id)
+            session_remove(plane.sessions, state.session_id, state.frame.authorization.owner)
         state.context = CONTEXT_FULL if state.session_epoch == INITIAL_EPOCH else CONTEXT_SESSIONLESS
         return
-    session = session_find(plane.sessions, state.session_id)
+    session = session_find(plane.sessions, state.session_id, state.frame.authorization.owner)
     if session == NULL:
         refuse_session(state, ERROR_FETCH_SESSION_ID_NOT_FOUND)
         return
@@ -126,10 +126,10 @@ cdef void fetch_context_open(DataPlaneState* plane, FetchState* state) noexcept 
     if error != ERROR_NONE:
         refuse_session(state, error)
     elif size == 0:
-        session_remove(plane.sessions, state.session_id)
+        session_remove(plane.sessions, state.session_id, state.frame.authorization.owner)
         state.context = CONTEXT_SESSIONLESS
     elif size > MAX_SESSION_PARTITIONS:
-        session_remove(plane.sessions, state.session_id)
+        session_remove(plane.sessions, state.session_id, state.frame.authorization.owner)
         refuse_session(state, ERROR_FETCH_SESSION_ID_NOT_FOUND)
     else:
         if session_touch(plane.sessions, session, <int64_t>size, monotonic_ns() // NS_PER_MS):
@@ -150,4 +150,4 @@ cdef void fetch_context_abandon(DataPlaneState* plane, FetchState* state) noexce
         state.session.epoch = FINAL_EPOCH
     pthread_mutex_unlock(&state.session.mutex)
     if current:
-        session_remove(plane.sessions, state.session_id)
+        session_remove(plane.sessions, state.session_id, state.frame.authorization.owner)

@@ -128,13 +128,14 @@ cdef void answer_incremental(DataPlaneState* plane, FetchState* state, vector[Fe
             closed = True
     pthread_mutex_unlock(&session.mutex)
     if closed:
-        session_remove(plane.sessions, state.session_id)
+        session_remove(plane.sessions, state.session_id, state.frame.authorization.owner)
         state.session_id = INVALID_SESSION_ID
 
 
 cdef void create_session(DataPlaneState* plane, FetchState* state, vector[FetchPartition*]* ordered) noexcept nogil:
     cdef int64_t now_ms = monotonic_ns() // NS_PER_MS
-    cdef FetchSession* session = session_new(state.assigned, state.frame.api_version >= TOPIC_ID_VERSION, now_ms)
+    cdef FetchSession* session = session_new(state.assigned, state.frame.api_version >= TOPIC_ID_VERSION,
+                                             state.frame.authorization.owner, now_ms)
     cdef CachedPartition* cached
     cdef size_t i
     for i in range(ordered.size()):
