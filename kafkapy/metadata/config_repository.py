@@ -15,6 +15,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from kafkapy.metadata.store import (
+    STORE_FAILED,
     BadVersionError,
     Create,
     Delete,
@@ -183,7 +184,7 @@ class ConfigRepository:
                         raise StoreUnavailableError(path, f"others keep changing {path}") from error
         try:
             await self.process_changes()
-        except StoreUnavailableError:
+        except STORE_FAILED:
             self._on_change()
             raise
 
@@ -205,7 +206,7 @@ class ConfigRepository:
         while True:
             try:
                 await self.process_changes()
-            except StoreUnavailableError as error:
+            except STORE_FAILED as error:
                 logger.warning("Configuration changes cannot be read, and are tried again: %s", error)
                 await asyncio.sleep(RETRY_S)
             except Exception:
