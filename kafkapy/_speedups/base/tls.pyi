@@ -1,5 +1,8 @@
 from collections.abc import Sequence
 
+PROTOCOLS: dict[str, tuple[int, int]]
+CLIENT_AUTH: dict[str, int]
+
 class TlsContext:
     server: bool
     def __init__(
