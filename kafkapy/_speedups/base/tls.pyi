@@ -1,7 +1,5 @@
 from collections.abc import Sequence
 
-PROTOCOLS: dict[str, tuple[int, int]]
-CLIENT_AUTH: dict[str, int]
 
 class TlsContext:
     server: bool
