@@ -42,6 +42,7 @@ from kafkapy.metadata.store import (
     Operation,
     SetData,
     Stat,
+    StoreCorruptError,
     check_path,
 )
 from kafkapy.security.authorizer.bindings import ResourcePattern
@@ -96,6 +97,7 @@ class AclStore:
         self._store = store
         self._nodes: dict[ResourcePattern, _Node] = {}
         self._listener: AclListener | None = None
+        self._loading = True
         self._order = asyncio.Lock()
         """Held by changes and by the processing of notifications: what is read is not older than the copy."""
         self._followers = (
@@ -104,7 +106,10 @@ class AclStore:
         )
 
     async def start(self, listener: AclListener) -> None:
-        """Read all ACLs, and begin to follow changes. StoreUnavailableError."""
+        """Read all ACLs, and begin to follow changes.
+
+        StoreUnavailableError; StoreCorruptError for a node that cannot be read, because it may deny something.
+        """
         self._listener = listener
         await self._store.ensure_paths(ACL_PATHS)
         async with self._order:
@@ -113,6 +118,7 @@ class AclStore:
             for pattern_type, root in ACLS.items():
                 for type_name in await self._store.children(root):
                     await self._load(pattern_type, type_name)
+            self._loading = False
 
     async def stop(self) -> None:
         """Stop following changes."""
@@ -148,7 +154,9 @@ class AclStore:
             try:
                 acls = _NOTHING if each is None else await decode_acls(pattern, each[0])
             except ValueError as error:
-                # Its rules may deny something: the pattern keeps what the copy has of it.
+                # Its rules may deny something: the pattern keeps what the copy has of it, and a start has nothing.
+                if self._loading:
+                    raise StoreCorruptError(acl_path(pattern), str(error)) from None
                 logger.error("%s", error)
                 continue
             if acls.unreadable:

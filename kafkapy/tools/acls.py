@@ -190,18 +190,28 @@ def rule_options(command: F) -> F:
     from functools import wraps
 
     @click.option(
-        "--allow-principal", "allowed", multiple=True, type=PRINCIPAL, metavar="TYPE:NAME", help="Who is allowed."
+        "--allow-principal",
+        "allowed",
+        multiple=True,
+        type=PRINCIPAL,
+        metavar="TYPE:NAME",
+        help="A principal that is allowed.",
     )
     @click.option(
-        "--deny-principal", "denied", multiple=True, type=PRINCIPAL, metavar="TYPE:NAME", help="Who is denied."
+        "--deny-principal",
+        "denied",
+        multiple=True,
+        type=PRINCIPAL,
+        metavar="TYPE:NAME",
+        help="A principal that is denied.",
     )
     @click.option("--allow-host", "allow_hosts", multiple=True, metavar="ADDRESS", help="Default: every host.")
     @click.option("--deny-host", "deny_hosts", multiple=True, metavar="ADDRESS", help="Default: every host.")
     @click.option(
         "--operation", "operations", multiple=True, type=OPERATION, metavar="NAME", help="Default: all operations."
     )
-    @click.option("--producer", is_flag=True, help="What a producer needs on the topics and transactional ids.")
-    @click.option("--consumer", is_flag=True, help="What a consumer needs on the topics and groups.")
+    @click.option("--producer", is_flag=True, help="All operations of a producer on the topics and transactional ids.")
+    @click.option("--consumer", is_flag=True, help="All operations of a consumer on the topics and groups.")
     @click.option("--idempotent", is_flag=True, help="With --producer: IdempotentWrite on the cluster.")
     @wraps(command)
     def run(

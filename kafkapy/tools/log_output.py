@@ -18,6 +18,9 @@ REPEATED: Final = 1000
 PER_SECOND: Final = 1.0
 """Further lines of one kind per second."""
 EXAMPLE_SIZE: Final = 200
+AUDIT: Final = "kafka.authorizer.logger"
+"""Its lines begin with the principal: nobody hides the denials of others behind many of his own."""
+MOST_KINDS: Final = 2000
 NOTE_EVERY_S: Final = 10.0
 """Seconds between two lines with the number of dropped lines of a kind."""
 
@@ -39,21 +42,25 @@ class _Kind:
 class LineLimit:
     """Limits the lines of each kind.
 
-    A kind is one place in the code, one logger and one level, so clients cannot create kinds. Lines below INFO have no
-    limit. A LogOutput owns it and uses it under its lock.
+    A kind is one place in the code, one logger and one level, and in the audit log also one principal, so clients
+    cannot create many kinds. Lines below INFO have no limit. A LogOutput owns it and uses it under its lock.
     """
 
     def __init__(self, repeated: int = REPEATED) -> None:
         self._repeated = float(repeated)
-        self._kinds: dict[tuple[str, int, str, int], _Kind] = {}
+        self._kinds: dict[tuple[str, int, str, int, str], _Kind] = {}
         self._next_note_s = float("inf")
 
     def allows(self, record: logging.LogRecord, now_s: float) -> bool:
         """Whether to write a line. `now_s` is a monotonic clock's time."""
         if not self._repeated or record.levelno < logging.INFO:
             return True
-        key = (record.name, record.levelno, record.pathname, record.lineno)
+        who = str(record.args[0]) if record.name == AUDIT and isinstance(record.args, tuple) and record.args else ""
+        key = (record.name, record.levelno, record.pathname, record.lineno, who)
         kind = self._kinds.get(key)
+        if kind is None and who and len(self._kinds) >= MOST_KINDS:
+            key = (*key[:-1], "")
+            kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = _Kind(self._repeated, now_s)
         kind.tokens = min(self._repeated, kind.tokens + (now_s - kind.asked_s) * PER_SECOND)
@@ -73,7 +80,7 @@ class LineLimit:
         if now_s < self._next_note_s:
             return
         self._next_note_s = float("inf")
-        for (name, level, path, line), kind in self._kinds.items():
+        for (name, level, path, line, _who), kind in self._kinds.items():
             if not kind.left_out:
                 continue
             if kind.note_s > now_s:

@@ -111,16 +111,16 @@ def test_a_java_client_authenticates_again_before_its_token_ends(
     config, options = by_credentials(tmp_path, version, provider)
     with config.open("a") as file:
         file.write("sasl.login.refresh.min.period.seconds=0\nsasl.login.refresh.buffer.seconds=0\n")
-    before, provider.token_lifetime_s = provider.count("/token"), 3
+    before, provider.token_lifetime_s = provider.count("/token"), 8
     try:
         out = run(
-            version, "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", "800",
+            version, "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", "2000",
             "--throughput", "100", "--record-size", "100", "--producer.config", str(config),
             "--producer-props", f"bootstrap.servers={tokens}", "acks=all", "retries=0", options=options,
         )  # fmt: skip
     finally:
         provider.token_lifetime_s = 3600
-    assert "800 records sent" in out
+    assert "2000 records sent" in out
     assert "Exception" not in out
     assert provider.count("/token") > before + 1
 

@@ -225,7 +225,7 @@ def test_keys_rotate_and_sessions_end_without_a_failed_request(
 ) -> None:
     """Tokens live for seconds: the client fetches new ones, of new keys, and authenticates its connections again."""
     before = provider.count("/token")
-    provider.token_lifetime_s = 4
+    provider.token_lifetime_s = 8
     settings = by_endpoint(
         bootstrap,
         provider,
@@ -236,7 +236,7 @@ def test_keys_rotate_and_sessions_end_without_a_failed_request(
     sent, rotated = 0, before
     try:
         with kafkapy.KafkaProducer(**settings) as producer:
-            while provider.count("/token") < before + 4:
+            while provider.count("/token") < before + 3:
                 producer.send(topic, b"%d" % sent).get(TIMEOUT_S)
                 sent += 1
                 if provider.count("/token") > rotated:

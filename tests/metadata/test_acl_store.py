@@ -18,7 +18,14 @@ from kafkapy.metadata.acl_store import AclStore
 from kafkapy.metadata.acl_znodes import ACL_PATHS
 from kafkapy.metadata.embedded import EmbeddedStore
 from kafkapy.metadata.memory import MemoryStore
-from kafkapy.metadata.store import BadVersionError, MetadataStore, Operation, Stat, StoreUnavailableError
+from kafkapy.metadata.store import (
+    BadVersionError,
+    MetadataStore,
+    Operation,
+    Stat,
+    StoreCorruptError,
+    StoreUnavailableError,
+)
 from kafkapy.metadata.zookeeper import ZooKeeperStore
 from kafkapy.security.authorizer.bindings import ResourcePattern
 from kafkapy.security.authorizer.masks import Rules, bit_of
@@ -290,6 +297,17 @@ def test_a_node_that_cannot_be_read_takes_no_rule_away(value: bytes) -> None:
         await broker.stop()
 
     run(Shared(), work)
+
+
+@pytest.mark.parametrize("value", [b"not json", b'{"version":2,"acls":[]}'])
+def test_a_broker_does_not_begin_without_rules_that_it_cannot_read(value: bytes) -> None:
+    # They may deny what another pattern allows. Apache Kafka does not start either.
+    async def work(store: MetadataStore) -> None:
+        await store.create("/kafka-acl/Topic/orders", value, make_parents=True)
+        with pytest.raises(StoreCorruptError, match="the ACLs of TOPIC:LITERAL:orders"):
+            await Broker(store).start()
+
+    run(MemoryStore(), work)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from kafkapy.protocol.header import encode_request
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.testing.broker_process import BrokerProcess
-from kafkapy.tools.log_output import NOTE_EVERY_S, LineLimit, LogOutput
+from kafkapy.tools.log_output import AUDIT, MOST_KINDS, NOTE_EVERY_S, LineLimit, LogOutput
 from kafkapy.tools.log_setup import KeyValueFormatter
 
 MEGABYTE = 1 << 20
@@ -61,6 +61,25 @@ def test_lines_that_were_turned_on_are_all_written() -> None:
     limit = LineLimit(10)
     assert all(limit.allows(record("request", logging.DEBUG), 0.0) for _ in range(1000))
     assert all(LineLimit(0).allows(record("no limit"), 0.0) for _ in range(1000))
+
+
+def audit_record(principal: str) -> logging.LogRecord:
+    text = "Principal = %s is Denied Operation = %s"
+    return logging.LogRecord(AUDIT, logging.INFO, "acl.py", 1, text, (principal, "Read"), None)
+
+
+def test_nobody_hides_the_denials_of_others_behind_his_own() -> None:
+    limit = LineLimit(10)
+    written = [limit.allows(audit_record("User:eve"), 0.0) for _ in range(1000)]
+    assert sum(written) == 10
+    assert limit.allows(audit_record("User:alice"), 0.0)
+    (note,) = limit.notes(NOTE_EVERY_S)
+    assert note.getMessage().startswith("990 more like this were suppressed: Principal = User:eve is Denied")
+
+
+def test_many_principals_make_a_bounded_number_of_audit_lines() -> None:
+    limit = LineLimit(10)
+    assert sum(limit.allows(audit_record(f"User:{n}"), 0.0) for n in range(3 * MOST_KINDS)) == MOST_KINDS + 10
 
 
 def test_what_was_left_out_is_said_when_the_log_is_closed(tmp_path: Path) -> None:

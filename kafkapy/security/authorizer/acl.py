@@ -89,7 +89,7 @@ class AclAuthorizer:
         self._allow_without_acl = config.get_bool("allow.everyone.if.no.acl.found")
 
     async def start(self, services: AuthorizerServices) -> None:
-        """Read the ACLs, and follow their changes. StoreUnavailableError."""
+        """Read the ACLs, and follow their changes. StoreUnavailableError, StoreCorruptError."""
         self._services = services
         self._store = await services.acl_store()
         await self._store.start(self._changed)

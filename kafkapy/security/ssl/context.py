@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,8 @@ VERSIONS: Final = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 NEWEST: Final = {"TLS": "TLSv1.3", **{version: version for version in VERSIONS}}
 """The newest version of each ssl.protocol."""
 NO_HOST_CHECK: Final = ("", "none")
+FIXED: Final = ("client_auth", "protocol", "enabled_protocols", "cipher_suites", "endpoint_identification_algorithm")
+"""Settings that the listener has until its end (SslConfigs.NON_RECONFIGURABLE_CONFIGS)."""
 
 
 def server_context(settings: SslSettings) -> TlsContext:
@@ -124,12 +127,12 @@ class ListenerTls:
         self._loaded = loaded = _Loaded(settings)
         if inter_broker:
             loaded.check_against(loaded)
-        self.settings = settings
+        self._given = self.settings = settings
         self.context = loaded.context
 
     def changed(self, settings: SslSettings) -> bool:
         """Whether these settings differ, or a store's file was written since the last load."""
-        return settings != self.settings or _stamps(settings) != self._loaded.stamps
+        return settings != self._given or _stamps(settings) != self._loaded.stamps
 
     def validate(self, settings: SslSettings) -> TlsContext:
         """The context of new settings, checked as Kafka does.
@@ -146,7 +149,8 @@ class ListenerTls:
         if not self.changed(settings):
             return False
         self._loaded = self._checked(settings)
-        self.settings = settings
+        self._given = settings
+        self.settings = self._loaded.settings
         self.context = self._loaded.context
         return True
 
@@ -154,6 +158,10 @@ class ListenerTls:
         if not self.changed(settings):
             return self._loaded
         old, new = self._loaded, _Loaded(settings)
+        fixed = replace(settings, **{name: getattr(self.settings, name) for name in FIXED})
+        if fixed != settings:
+            # The new values are right, and for the listener's next start.
+            new = _Loaded(fixed)
         if (old.trusted is None) != (new.trusted is None):
             change = "added to" if old.trusted is None else "removed from"
             key = "ssl.truststore.location"

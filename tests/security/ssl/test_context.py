@@ -419,6 +419,21 @@ def test_chain_under_an_intermediate_authority_is_accepted(
         ListenerTls(files(tmp_path, forged, authority), inter_broker=True)
 
 
+@pytest.mark.parametrize("after", ["none", "requested"])
+def test_running_listener_keeps_its_client_authentication(
+    identity: Identity, authority: Identity, handshake: Handshake, after: str
+) -> None:
+    # Kafka's NON_RECONFIGURABLE_CONFIGS: whoever may alter a broker's keys does not open a listener by that.
+    tls = ListenerTls(settings(identity, authority, client_auth="required"))
+    changed = settings(identity, authority, client_auth=after)
+    tls.reload(changed)
+    assert not tls.changed(changed)
+    assert not succeeded(handshake(tls.context, client_context(settings(trusted=authority))))
+    assert succeeded(handshake(tls.context, client_context(settings(authority.issue("CN=alice"), authority))))
+    with pytest.raises(ConfigError, match="NO_SUCH"):
+        tls.validate(settings(identity, authority, client_auth=after, cipher_suites=("NO_SUCH",)))
+
+
 def test_settings_in_the_configuration_reload_by_their_values(identity: Identity, authority: Identity) -> None:
     tls = ListenerTls(settings(identity, authority))
     assert not tls.reload(settings(identity, authority))
