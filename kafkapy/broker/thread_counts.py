@@ -27,11 +27,13 @@ THREAD_COUNTS: Final = (
 
 
 def check_thread_counts(old: BrokerConfig, new: BrokerConfig) -> None:
-    """ConfigError for a count below half or above double the current one."""
+    """ConfigError for a count below 1, below half, or above double the current one."""
     for key in THREAD_COUNTS:
         current, wanted = old.get_int(key), new.get_int(key)
         if wanted == current:
             continue
+        if wanted < 1:
+            raise ConfigError(key, wanted, "value should be at least 1")
         if wanted < current // 2:
             raise ConfigError(key, wanted, f"value should be at least half the current value {current}")
         if wanted > 2 * current:

@@ -35,6 +35,11 @@ SPARE_INDEXES: Final = 1000
 without gaps; a larger index is a defect of the broker, and would need lists of that length."""
 
 
+def index_limit(partitions: int) -> int:
+    """The partition indexes of a topic with so many partitions are below this."""
+    return 2 * partitions + SPARE_INDEXES
+
+
 class BrokerNode(NamedTuple):
     """A broker and its address.
 
@@ -431,9 +436,9 @@ class ClusterMetadata:
         before = self.topics.get(topic.name)
         same = before is not None and (topic.topic_id in (ZERO_UUID, before.topic_id))
         partitions: dict[int, PartitionMetadata] = {}
-        most = 2 * len(topic.partitions) + SPARE_INDEXES
+        limit = index_limit(len(topic.partitions))
         for each in topic.partitions:
-            if not 0 <= each.partition_index < most:
+            if not 0 <= each.partition_index < limit:
                 log.warning("Metadata of topic %s has partition index %d: ignored", topic.name, each.partition_index)
                 continue
             known = before.partitions.get(each.partition_index) if before is not None and same else None

@@ -537,6 +537,8 @@ class BrokerConfig:
         buffer, threads = self.get_int("log.cleaner.dedupe.buffer.size"), self.get_int("log.cleaner.threads")
         roomy = threads == 0 or buffer // threads > 1024 * 1024
         self._require(roomy, "log.cleaner.dedupe.buffer.size", "must be more than 1 MiB (1048576) per cleaner thread")
+        filled = 0 < self.get_double("log.cleaner.io.buffer.load.factor") < 1
+        self._require(filled, "log.cleaner.io.buffer.load.factor", "must be more than 0 and less than 1")
 
     def _check_limits(self) -> None:
         wait = self.get_int("replica.fetch.wait.max.ms")

@@ -7,6 +7,7 @@ errors are `ConfigError`: key, value, allowed values, and the line of the file.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -248,6 +249,8 @@ def format_value(type_: ConfigType, value: Any) -> str | None:
 
 def _java_double(value: float) -> str:
     # Java writes 1.7976931348623157E308 where Python writes 1.7976931348623157e+308; clients compare the text.
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     mantissa, exponent = repr(value).split("e") if "e" in repr(value) else f"{value:.17e}".split("e")

@@ -221,6 +221,9 @@ class KafkaController:
             epoch, version = await self.store.register_controller(self.broker_id)
         except ControllerMovedError:
             self.active_controller_id = await self.store.controller_id()
+            if self.active_controller_id == -1:
+                # The other broker is gone already: its going may have been told before this attempt began.
+                self._later("ControllerChange", self._check_controllership)
             return
         self.context.epoch, self.context.epoch_version = epoch, version
         self.active_controller_id = self.broker_id

@@ -347,10 +347,10 @@ class LogCleaner:
 
     def _pause(self, settings: CleanerSettings) -> None:
         """log.cleaner.backoff.ms, or until the settings change or the broker stops."""
+        pause_s = self._config().get_int("log.cleaner.backoff.ms") / 1000
         with self._changed:
             self._changed.wait_for(
-                lambda: self._stopping or self._settings is not settings,
-                self._config().get_int("log.cleaner.backoff.ms") / 1000,
+                lambda: self._stopping or self._settings is not settings, min(pause_s, threading.TIMEOUT_MAX)
             )
 
     def clean_filthiest(self, number: int, cleaner: Cleaner) -> bool:

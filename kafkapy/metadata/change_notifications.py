@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from kafkapy.metadata.store import (
+    STORE_FAILED,
     Create,
     MetadataStore,
     NoNodeError,
     SessionState,
-    StoreUnavailableError,
     Watch,
     WatchEvent,
 )
@@ -41,7 +41,7 @@ class ChangeNotifications:
 
     Owned by the reader of the changed things; used on the control loop. `path` is the parent node, `prefix` the
     beginning of the children's names. `handle` gets the values of the new notifications, in order. Its errors are
-    logged, except StoreUnavailableError: the same notifications come again.
+    logged, except those of the store (STORE_FAILED): the same notifications come again.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ChangeNotifications:
             values = [each[0] for each in found if each is not None]
             try:
                 await self._handle(values)
-            except StoreUnavailableError:
+            except STORE_FAILED:
                 raise
             except Exception:
                 self._logger.exception("The notifications below %s cannot be processed", self.path)
@@ -126,7 +126,7 @@ class ChangeNotifications:
         while True:
             try:
                 await self.process()
-            except StoreUnavailableError as error:
+            except STORE_FAILED as error:
                 said = "The notifications below %s cannot be read; the broker retries: %s"
                 self._logger.warning(said, self.path, error)
                 await asyncio.sleep(RETRY_S)

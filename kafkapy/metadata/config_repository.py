@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from kafkapy.metadata.change_notifications import ChangeNotifications
 from kafkapy.metadata.store import (
+    STORE_FAILED,
     BadVersionError,
     Create,
     MetadataStore,
@@ -161,7 +162,7 @@ class ConfigRepository:
                         raise StoreUnavailableError(path, f"others keep changing {path}") from error
         try:
             await self.process_changes()
-        except StoreUnavailableError:
+        except STORE_FAILED:
             self._changes.look()
             raise
 

@@ -24,6 +24,7 @@ from kafkapy.errors import ErrorCode
 
 __all__ = [
     "ANY_VERSION",
+    "STORE_FAILED",
     "BadVersionError",
     "Check",
     "Create",
@@ -100,6 +101,10 @@ class StoreUnavailableError(MetadataStoreError):
     """
 
     code = ErrorCode.REQUEST_TIMED_OUT
+
+
+STORE_FAILED: Final = (StoreUnavailableError, StoreCorruptError)
+"""The store failed, whatever it was asked. One page that cannot be read may be readable at the next attempt."""
 
 
 class Stat(NamedTuple):

@@ -33,7 +33,7 @@ from kafkapy.metadata.broker_requests import (
 )
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.config_repository import ConfigRepository
-from kafkapy.metadata.store import MetadataStore, StoreUnavailableError
+from kafkapy.metadata.store import STORE_FAILED, MetadataStore
 from kafkapy.metadata.topic_names import is_internal
 from kafkapy.metadata.znodes import CONFIG_TOPICS, LOG_DIR_EVENT_PREFIX, encode_log_dir_event
 from kafkapy.replica.alter_log_dirs import ReplicaAlterLogDirsManager
@@ -192,13 +192,13 @@ class ReplicaManager:
     async def _read_configs(self, fresh: set[str], others: set[str]) -> None:
         """Read the settings of topics; those of `fresh` ones in any case.
 
-        It waits while the store is unavailable: a partition that is refused now has no leader.
+        It waits while the store fails: a partition that is refused now has no leader.
         """
         while True:
             try:
                 await self._configs.reload_topics(fresh)
                 await self._configs.load_topics(others)
-            except StoreUnavailableError as error:
+            except STORE_FAILED as error:
                 logger.warning("Topic configurations cannot be read; the broker retries: %s", error)
                 await asyncio.sleep(STORE_RETRY_S)
             else:
@@ -606,7 +606,7 @@ class ReplicaManager:
         while True:
             try:
                 await self._store.create(LOG_DIR_EVENT_PREFIX, value, sequential=True, make_parents=True)
-            except StoreUnavailableError as error:
+            except STORE_FAILED as error:
                 logger.warning(
                     "The controller cannot learn of the failed log directory yet; the broker retries: %s", error
                 )

@@ -19,7 +19,7 @@ PER_SECOND: Final = 1.0
 """Further lines of one kind per second."""
 EXAMPLE_SIZE: Final = 200
 AUDIT: Final = "kafka.authorizer.logger"
-"""Its lines begin with the principal: nobody hides the denials of others behind many of his own."""
+"""Its lines begin with the principal, so that a principal with many denials hides no others."""
 MOST_KINDS: Final = 2000
 NOTE_EVERY_S: Final = 10.0
 """Seconds between two lines with the number of dropped lines of a kind."""

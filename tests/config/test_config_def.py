@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from kafkapy.config.config_def import (
@@ -76,6 +78,9 @@ def test_text_that_is_no_value_is_refused(kind: T, text: str) -> None:
         (T.DOUBLE, 1.7976931348623157e308, "1.7976931348623157E308"),
         (T.DOUBLE, 2147483647.0, "2.147483647E9"),
         (T.DOUBLE, 0.00001, "1.0E-5"),
+        (T.DOUBLE, math.nan, "NaN"),
+        (T.DOUBLE, math.inf, "Infinity"),
+        (T.DOUBLE, -math.inf, "-Infinity"),
         (T.PASSWORD, Password("x"), "x"),
         (T.STRING, None, None),
     ],

@@ -11,8 +11,15 @@ import pytest
 from kafkapy.controller import controller
 from kafkapy.controller.admin_requests import CreatedTopic, NewTopic
 from kafkapy.metadata.embedded import EmbeddedStore
-from kafkapy.metadata.store import Create, Operation, Stat, StoreUnavailableError
-from kafkapy.metadata.znodes import CONTROLLER
+from kafkapy.metadata.store import (
+    BadVersionError,
+    Create,
+    NodeExistsError,
+    Operation,
+    Stat,
+    StoreUnavailableError,
+)
+from kafkapy.metadata.znodes import CONTROLLER, CONTROLLER_EPOCH
 
 WAIT_S = 60
 
@@ -26,8 +33,12 @@ class Store(EmbeddedStore):
     async def commit(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
         if self.spoil and any(isinstance(each, Create) and each.path == CONTROLLER for each in operations):
             spoil, self.spoil = self.spoil, ""
-            if spoil == "reply lost":
+            if spoil == "overtaken":
+                raise BadVersionError(CONTROLLER_EPOCH)
+            if spoil in ("reply lost", "done twice"):
                 await super().commit(operations)
+            if spoil == "done twice":
+                raise NodeExistsError(CONTROLLER)
             raise StoreUnavailableError(CONTROLLER, "the connection is gone")
         return await super().commit(operations)
 
@@ -39,7 +50,7 @@ class Store(EmbeddedStore):
 
 
 @pytest.mark.parametrize("deaf", range(4))
-@pytest.mark.parametrize("spoil", ["reply lost", "not done"])
+@pytest.mark.parametrize("spoil", ["reply lost", "not done", "overtaken", "done twice"])
 def test_it_ends_with_one_controller(
     make_cluster: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, spoil: str, deaf: int
 ) -> None:

@@ -193,6 +193,30 @@ def test_a_running_broker_follows_a_change_of_the_cleaners_keys(manage: Any, tmp
     assert cleaner_threads() == before + 2
 
 
+def test_the_longest_pause_ends_with_a_change(
+    manage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No system call takes it as it is; the thread must not die of it."""
+    manager = manage(log_cleaner_backoff_ms=str(2**63 - 1))
+    changed = manager.cleaner._changed
+    pause, pauses = changed.wait_for, []
+
+    def paused(ended: Callable[[], bool], seconds: float) -> bool:
+        pauses.append(seconds)
+        return bool(pause(ended, seconds))
+
+    monkeypatch.setattr(changed, "wait_for", paused)
+    manager.start()
+    threads = dict(manager.cleaner._threads)
+    wait_for(lambda: pauses)
+    tp = TopicPartition("orders", 0)
+    fill(manager.get_or_create(tp, config=compacted()))
+    manager.config = manager.config.with_dynamic({"log.cleaner.backoff.ms": "10"})
+    manager.cleaner.reconfigure()
+    wait_for(lambda: manager.cleaner.manager.checkpoints.get(tmp_path / "logs", tp) == 100)
+    assert manager.cleaner._threads == threads
+
+
 def test_a_cleaning_under_way_follows_the_throttle(manage: Any, tmp_path: Path) -> None:
     manager = manage(log_cleaner_io_max_bytes_per_second="1")
     tp = TopicPartition("orders", 0)

@@ -12,7 +12,7 @@ from kafkapy.errors import ErrorCode, code_of
 from kafkapy.metadata import change_notifications
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.memory import MemoryStore
-from kafkapy.metadata.store import SetData, Stat, StoreUnavailableError
+from kafkapy.metadata.store import STORE_FAILED, MetadataStoreError, SetData, Stat, StoreUnavailableError
 from kafkapy.metadata.znodes import CONFIG, CONFIG_CHANGES, CONFIG_GROUPS, config_path, encode_config
 
 GROUP = "g"
@@ -26,6 +26,7 @@ class Store(MemoryStore):
         super().__init__()
         self.nodes_read = 0
         self.failures = 0
+        self.error: type[MetadataStoreError] = StoreUnavailableError
         self.shared = shared
 
     @property
@@ -36,7 +37,7 @@ class Store(MemoryStore):
         self.nodes_read += len(paths)
         if self.failures and any(CONFIG_CHANGES in path for path in paths):
             self.failures -= 1
-            raise StoreUnavailableError(paths[0], "the read failed")
+            raise self.error(paths[0], "the read failed")
         found = await super().get_many(paths)
         await asyncio.sleep(0)  # others have their turn between a read and the write that follows
         return found
@@ -124,7 +125,10 @@ def test_a_change_reads_as_many_nodes_after_thousands_of_others(shared: bool) ->
     run(work, shared=shared)
 
 
-def test_a_change_that_cannot_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", STORE_FAILED)
+def test_a_change_that_cannot_be_read_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, error: type[MetadataStoreError]
+) -> None:
     monkeypatch.setattr(change_notifications, "RETRY_S", 0.01)
 
     async def work(store: Store) -> None:
@@ -135,11 +139,12 @@ def test_a_change_that_cannot_be_read_is_read_again(monkeypatch: pytest.MonkeyPa
             heard.put_nowait(keys)
 
         repository.listen(CONFIG_GROUPS, listener)
-        store.failures = 5
-        with pytest.raises(StoreUnavailableError) as failure:
+        store.failures, store.error = 5, error
+        with pytest.raises(error) as failure:
             await repository.change(CONFIG_GROUPS, GROUP, setting("a", "1"))
-        assert code_of(failure.value) is ErrorCode.REQUEST_TIMED_OUT
-        assert code_of(failure.value).retriable
+        if error is StoreUnavailableError:
+            assert code_of(failure.value) is ErrorCode.REQUEST_TIMED_OUT
+            assert code_of(failure.value).retriable
         assert await heard.get() == {"a": "1"}
         assert repository.entity(CONFIG_GROUPS, GROUP) == {"a": "1"}
         await repository.stop()

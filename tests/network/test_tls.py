@@ -10,6 +10,7 @@ import ssl
 import struct
 import subprocess
 import threading
+import time
 
 import pytest
 from certificates import localhost, make_ca, shared_ca
@@ -440,7 +441,7 @@ def test_contexts_change_under_load_without_a_failed_request(tls_network):
         before = sum(served)
         net.server.replace_tls("TLS", server_tls(certificate=certificates[turn % 2]))
         while sum(served) < before + 8 and not failures:
-            pass
+            time.sleep(0.002)
     stop.set()
     for thread in threads:
         thread.join()

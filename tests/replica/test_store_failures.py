@@ -15,7 +15,7 @@ from kafkapy.controller import controller
 from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
 from kafkapy.errors import KafkaError
 from kafkapy.metadata.embedded import EmbeddedStore
-from kafkapy.metadata.store import Operation, Stat, StoreUnavailableError
+from kafkapy.metadata.store import STORE_FAILED, MetadataStoreError, Operation, Stat, StoreUnavailableError
 from kafkapy.replica import replica_manager
 
 WAIT_S = 60
@@ -26,9 +26,10 @@ class FailingStore(EmbeddedStore):
 
     left = -1
     late = False
+    error: type[MetadataStoreError] = StoreUnavailableError
 
-    def arm(self, number: int, late: bool) -> None:
-        self.left, self.late = number, late
+    def arm(self, number: int, late: bool, error: type[MetadataStoreError] = StoreUnavailableError) -> None:
+        self.left, self.late, self.error = number, late, error
 
     def _is_due(self) -> bool:
         self.left -= 1
@@ -36,12 +37,12 @@ class FailingStore(EmbeddedStore):
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         if self._is_due():
-            raise StoreUnavailableError("/", "the read failed")
+            raise self.error("/", "the read failed")
         return await super().get_many(paths)
 
     async def children(self, path: str) -> list[str]:
         if self._is_due():
-            raise StoreUnavailableError(path, "the read failed")
+            raise self.error(path, "the read failed")
         return await super().children(path)
 
     async def commit(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
@@ -49,7 +50,7 @@ class FailingStore(EmbeddedStore):
             return await super().commit(operations)
         if self.late:
             await super().commit(operations)
-        raise StoreUnavailableError(operations[0].path, "the write failed")
+        raise self.error(operations[0].path, "the write failed")
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -63,9 +64,10 @@ def leaders(broker: Any, topic: str) -> list[int]:
     return [] if known is None else [each.leader for each in known.partitions.values()]
 
 
+@pytest.mark.parametrize("error", STORE_FAILED)
 @pytest.mark.parametrize("late", [False, True])
 def test_a_call_that_fails_once_leaves_no_partition_without_a_leader(
-    make_broker: Any, monkeypatch: pytest.MonkeyPatch, late: bool
+    make_broker: Any, monkeypatch: pytest.MonkeyPatch, late: bool, error: type[MetadataStoreError]
 ) -> None:
     monkeypatch.setattr(controller, "RETRY_MS", 20)
     monkeypatch.setattr(replica_manager, "STORE_RETRY_S", 0.01)
@@ -95,14 +97,14 @@ def test_a_call_that_fails_once_leaves_no_partition_without_a_leader(
         try:
             for number in range(25):
                 topic = f"t{number}"
-                broker.store.arm(number, late)
+                broker.store.arm(number, late, error)
                 for ask in (
                     lambda topic=topic: broker.topic_admin.create_topics([NewTopic(topic, 2, 1)], timeout_ms=200),
                     lambda topic=topic: broker.topic_admin.create_partitions([NewPartitions(topic, 3)], timeout_ms=200),
                 ):
                     try:
                         await ask()
-                    except (StoreUnavailableError, KafkaError):
+                    except (*STORE_FAILED, KafkaError):
                         failed += 1
                 await settled(broker, topic)
         finally:
@@ -134,8 +136,9 @@ def test_what_others_do_on_worker_threads_does_not_delay_an_election(make_broker
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("error", STORE_FAILED)
 def test_the_controller_hears_of_a_failed_directory_when_the_store_answers_again(
-    make_broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[MetadataStoreError]
 ) -> None:
     monkeypatch.setattr(replica_manager, "STORE_RETRY_S", 0.01)
 
@@ -146,7 +149,7 @@ def test_the_controller_hears_of_a_failed_directory_when_the_store_answers_again
         try:
             await broker.topic_admin.create_topics([NewTopic("t", 4, 1)])
             failed = broker.log_manager.dirs[0].path
-            broker.store.arm(0, False)
+            broker.store.arm(0, False, error)
             broker.log_manager.table.fail_dir(failed, OSError(5, "broken"))
             await until(lambda: sorted(leaders(broker, "t")) == [-1, -1, 0, 0])
         finally:

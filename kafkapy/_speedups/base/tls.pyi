@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 
+
 class TlsContext:
     server: bool
     def __init__(

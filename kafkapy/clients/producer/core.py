@@ -22,7 +22,7 @@ from kafkapy._speedups.clients.producer.partition_queue import PartitionQueue
 from kafkapy._speedups.clients.producer.producer_batch import ProducerBatch
 from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
 from kafkapy.clients.backoff import Backoff
-from kafkapy.clients.cluster import ClusterMetadata
+from kafkapy.clients.cluster import ClusterMetadata, index_limit
 from kafkapy.clients.coordinator_lookup import CoordinatorLookup
 from kafkapy.clients.network_client import NetworkClient
 from kafkapy.clients.producer.interceptors import ProducerInterceptors
@@ -121,7 +121,8 @@ class ProducerCore:
                 continue
             brokers = cluster.brokers()
             known: list[tuple[int, int]] = []
-            for number in range(max(topic.partitions) + 1):
+            # The list is as long as its largest index, so an index out of all proportion would cost its size.
+            for number in range(min(max(topic.partitions) + 1, index_limit(len(topic.partitions)))):
                 partition = topic.partitions.get(number)
                 if partition is None or partition.leader not in brokers:
                     known.append((-1, -1))

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from kafkapy.broker.thread_counts import THREAD_COUNTS
+from kafkapy.config.broker import BROKER_CONFIG_DEF
+from kafkapy.config.config_def import UpdateMode
 from kafkapy.errors import ErrorCode
+from kafkapy.log.cleaner import Cleaner, CleanerSettings
 from kafkapy.protocol.messages.describe_configs import DescribeConfigsRequest
 from kafkapy.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
@@ -199,6 +202,40 @@ def test_thread_counts_change_at_most_by_half_or_to_double(client: Any, broker: 
         assert alter(client, BROKER, "", (key, SET, str(2 * current))).error_code == ErrorCode.NONE
     finally:
         assert alter(client, BROKER, "", (key, DELETE, None)).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("key", THREAD_COUNTS)
+@pytest.mark.parametrize("wanted", ["0", "-1"])
+def test_a_thread_count_is_at_least_one(client: Any, key: str, wanted: str) -> None:
+    refused = alter(client, BROKER, "", (key, SET, wanted))
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert key in refused.error_message
+
+
+@pytest.mark.parametrize("value", ["-1", "0", "1", "2147483647", "9223372036854775807", "1.5", "NaN", "-Infinity"])
+def test_the_broker_can_use_and_describe_whatever_a_dynamic_key_accepts(
+    client: Any, broker: Any, caplog: pytest.LogCaptureFixture, value: str
+) -> None:
+    """One odd value for every dynamic key that takes it; thread counts have tests of their own."""
+    keys = [key.name for key in BROKER_CONFIG_DEF if key.update_mode is UpdateMode.CLUSTER_WIDE]
+    accepted = []
+    try:
+        for key in sorted({*keys} - {*THREAD_COUNTS, "log.cleaner.threads"}):
+            answer = alter(client, BROKER, "", (key, SET, value))
+            assert answer.error_code in (ErrorCode.NONE, ErrorCode.INVALID_REQUEST), (key, answer.error_message)
+            if answer.error_code == ErrorCode.NONE:
+                accepted.append(key)
+        for name in ("1", ""):
+            everything = DescribeConfigsRequest.Resource(resource_type=BROKER, resource_name=name)
+            described = client(DescribeConfigsRequest(resources=[everything]), 4).results[0]
+            assert described.error_code == ErrorCode.NONE, described.error_message
+            assert {each.name for each in described.configs} >= {*accepted}
+        settings = CleanerSettings.of(broker.config)
+        Cleaner(settings.memory, settings.load_factor)
+    finally:
+        assert alter(client, BROKER, "", *((key, DELETE, None) for key in accepted)).error_code == ErrorCode.NONE
+    assert accepted
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("name", ["1", ""])

@@ -19,6 +19,9 @@ from confluent_kafka import TopicPartition as ForeignPartition
 
 from kafkapy import KafkaProducer
 from kafkapy._speedups.base.murmur2 import partition_for_key
+from kafkapy.clients.cluster import BrokerNode, PartitionMetadata, TopicMetadata, index_limit
+from kafkapy.clients.producer.core import ProducerCore
+from kafkapy.config.producer import PRODUCER, ProducerConfig
 from kafkapy.errors import (
     BufferExhaustedError,
     ConfigError,
@@ -32,7 +35,7 @@ from kafkapy.errors import (
 from kafkapy.serializer import JsonSerializer
 from kafkapy.testing import Broker
 from kafkapy.testing.broker_process import BrokerProcess
-from kafkapy.types import TopicPartition
+from kafkapy.types import ZERO_UUID, TopicPartition
 
 PARTITIONS = 4
 
@@ -294,6 +297,18 @@ def test_partitions_that_are_added_are_waited_for(cluster: Broker, topic: str) -
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         admin.create_partitions([NewPartitions(topic, 6)])[topic].result()
         assert producer.send(topic, b"v", partition=5).get(10).partition == 5
+
+
+def test_the_queues_of_a_topic_are_in_proportion_to_its_partitions() -> None:
+    """Whatever index a broker gives one of them."""
+    core = ProducerCore(ProducerConfig(PRODUCER, {"bootstrap.servers": "127.0.0.1:1"}))
+    queues = core.accumulator.topic("t")
+    cluster = core.network.cluster
+    partitions = {index: PartitionMetadata(index, 1, 5, (1,), (1,), (), 0) for index in (0, 2, 5_000_000)}
+    cluster.topics = {"t": TopicMetadata("t", ZERO_UUID, 0, partitions, False)}
+    cluster._brokers = {1: BrokerNode(1, "h", 1)}
+    core._metadata_changed(cluster)
+    assert 3 <= len(queues) <= index_limit(len(partitions))
 
 
 def test_records_that_are_too_large(cluster: Broker, topic: str) -> None:
