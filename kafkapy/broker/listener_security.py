@@ -89,8 +89,8 @@ class ListenerSecurities:
 
     # --- changes at run time ----------------------------------------------------------------------------------------
 
-    def attach(self, server: SocketServer) -> None:
-        """Give later contexts to this server."""
+    def attach(self, server: SocketServer | None) -> None:
+        """Give later contexts to this server. None at the stop: the server's descriptors end with it."""
         self._server = server
 
     def check(self, config: BrokerConfig) -> None:

@@ -50,7 +50,8 @@ class Terminal:
             stderr=theirs,
             preexec_fn=_own_terminal,
             # readline writes the size of this program's terminal into the environment.
-            env={name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")},
+            env={name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+            | {"TERM": "xterm-256color"},
         )
         os.close(theirs)
         self.raw = ""

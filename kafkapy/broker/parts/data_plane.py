@@ -87,6 +87,7 @@ class Network(Part):
         """Close all connections and end the threads."""
         if hasattr(broker, "socket_server"):
             await asyncio.get_running_loop().run_in_executor(None, broker.socket_server.shutdown, 0.1)
+            broker.listener_security.attach(None)
             del broker.socket_server
 
 
