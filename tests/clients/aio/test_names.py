@@ -14,6 +14,7 @@ import aiokafka.admin
 import aiokafka.errors
 import aiokafka.structs
 import pytest
+from certificates import shared_ca
 
 import kafkapy.aio
 import kafkapy.aio.errors
@@ -90,9 +91,14 @@ def test_errors_have_the_same_names_and_codes() -> None:
 
 def test_the_program_of_the_page_runs(broker: Broker, tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "asyncio.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    example, secured = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     program = tmp_path / "program.py"
     program.write_text(example.replace("localhost:9092", broker.bootstrap_servers), encoding="utf-8")
     done = subprocess.run([sys.executable, "-W", "error", str(program)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "0 b'42' b'two apples'\n"
+    # The settings of the other block are known: a producer with an unknown one cannot be made.
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(shared_ca().pem)
+    made = eval(secured.replace("ca.pem", str(ca)), {"AIOKafkaProducer": kafkapy.aio.AIOKafkaProducer, "password": "secret"})
+    assert isinstance(made, kafkapy.aio.AIOKafkaProducer)
