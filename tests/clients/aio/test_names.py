@@ -100,5 +100,6 @@ def test_the_program_of_the_page_runs(broker: Broker, tmp_path: Path) -> None:
     # The settings of the other block are known: a producer with an unknown one cannot be made.
     ca = tmp_path / "ca.pem"
     ca.write_bytes(shared_ca().pem)
-    made = eval(secured.replace("ca.pem", str(ca)), {"AIOKafkaProducer": kafkapy.aio.AIOKafkaProducer, "password": "secret"})
+    names = {"AIOKafkaProducer": kafkapy.aio.AIOKafkaProducer, "password": "secret"}
+    made = eval(secured.replace("ca.pem", str(ca)), names)
     assert isinstance(made, kafkapy.aio.AIOKafkaProducer)
