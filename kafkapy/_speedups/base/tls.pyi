@@ -1,6 +1,5 @@
 from collections.abc import Sequence
 
-
 class TlsContext:
     server: bool
     def __init__(
