@@ -90,7 +90,10 @@ class ListenerSecurities:
     # --- changes at run time ----------------------------------------------------------------------------------------
 
     def attach(self, server: SocketServer | None) -> None:
-        """Give later contexts to this server. None at the stop: the server's descriptors end with it."""
+        """Give later contexts to this server.
+
+        None at the stop: the descriptors of the server end with it.
+        """
         self._server = server
 
     def check(self, config: BrokerConfig) -> None:
