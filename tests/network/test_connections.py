@@ -80,6 +80,16 @@ def test_connections_wait_until_requests_are_processed(network):
     assert net.client().ask(b"x") == b"x"
 
 
+@pytest.fixture
+def many_files():
+    """As many open files as the machine allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
 def test_a_thousand_clients_may_connect_before_one_is_accepted():
     """The listen queue takes them all: none waits a second to send its SYN again."""
     if int(Path("/proc/sys/net/core/somaxconn").read_text()) < 1000:
@@ -177,6 +187,7 @@ def test_the_send_buffer_is_the_one_set_or_the_systems_on_the_same_host(network)
     assert send_buffer(network(socket_send_buffer_bytes=-1).client(source="127.0.0.2")) > SEND_BUFFER
 
 
+@pytest.mark.usefixtures("many_files")
 def test_a_thousand_idle_and_two_hundred_active_connections(network):
     net = network()
     idle = [net.client() for _ in range(1000)]

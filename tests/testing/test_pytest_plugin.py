@@ -176,9 +176,10 @@ def test_the_time_to_wait_is_seconds() -> None:
             seconds(wrong)
 
 
-def test_the_pages_program_runs(tmp_path: Path) -> None:
-    assert len(blocks("python")) == 3
+@pytest.mark.parametrize("block", [2, 3], ids=["open", "secured"])
+def test_the_pages_programs_run(tmp_path: Path, block: int) -> None:
+    assert len(blocks("python")) == 4
     program = tmp_path / "program.py"
-    program.write_text(blocks("python")[2], encoding="utf-8")
+    program.write_text(blocks("python")[block], encoding="utf-8")
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -69,7 +69,7 @@ def renewals(client: Any, kind: str) -> float:
 
 def delete(broker: Broker, user: str) -> None:
     deletions = [Deletion(user, ScramMechanism.of_name(name).value) for name in SCRAM_MECHANISMS]
-    outcome = broker.server.call(broker.server.context.scram_credentials.alter(deletions, ()))
+    outcome = broker.server.call(broker.server.context.logins.scram_credentials.alter(deletions, ()))
     assert outcome == {user: None}
 
 
