@@ -86,7 +86,8 @@ def test_the_keywords_that_have_types_are_those_there_are(kind: type) -> None:
 
 def test_a_program_is_checked(tmp_path: Path, cache: pytest.Cache) -> None:
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM, encoding="utf-8")
+    # mypy repeats what it said of the same text in another run, with the path of that run.
+    program.write_text(f"{PROGRAM}# {program}\n", encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context"]
     command += ["--config-file", "", "--cache-dir", str(cache.mkdir("mypy")), str(program)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
