@@ -89,7 +89,7 @@ def tool(version: str, broker: Any, *arguments: str, converts: bool = False) -> 
     protocol, then for a classic one, and finds none when the group `converts` in between: nothing is what it says."""
     patience = ["--timeout", "60000"]  # five seconds are the tool's own
     said = run_java(version, GROUPS, "--bootstrap-server", broker.bootstrap, *arguments, *patience, options=QUIET)
-    if converts and "does not exist" in said:
+    if converts and ("does not exist" in said or "is not a consumer group" in said):
         return []
     assert "Error:" not in said, said[-1000:]
     return [line.split() for line in said.splitlines() if line.strip()]

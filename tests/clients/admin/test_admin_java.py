@@ -100,6 +100,8 @@ def test_results_are_those_of_kafka_python(
         without_moving_parts(outcome(CALLS[call], client, modules, topic), validated=call == "create_topics validated")
         for client, modules in ((admin, OurModules), (theirs, TheirModules))
     ]
+    if call == "api_versions" and found[1] == "ValueError":
+        pytest.skip("kafka-python refuses an answer with API keys that it does not know, those of this broker")
     assert found[0] == found[1]
 
 
@@ -257,8 +259,9 @@ def test_configurations_of_all_kinds(java: ApacheKafka, admin: KafkaAdminClient,
     loggers = admin.describe_configs([ConfigResource("broker_logger", 1)], config_filter="all")["broker_logger"]["1"]
     assert loggers
     if new:
-        found = admin.list_config_resources()
-        assert ("a-group" in found["group"], "a-subscription" in found["client_metrics"]) == (True, True)
+        # The broker takes subscriptions to client metrics up after the other configurations.
+        expected = [("group", "a-group"), ("client_metrics", "a-subscription")]
+        eventually(lambda: all(name in admin.list_config_resources().get(kind, []) for kind, name in expected))
     else:
         assert admin.list_config_resources(["client_metrics"]) == {"client_metrics": ["a-subscription"]}
         with pytest.raises(errors.UnsupportedVersionError):
