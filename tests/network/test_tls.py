@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import socket
 import ssl
 import struct
@@ -263,6 +264,7 @@ def test_log_lines_of_refused_peers_are_bounded(tls_network, eventually):
     assert 20 <= len(net.lines()) < 120
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="the program openssl is not installed")
 def test_a_renegotiation_is_refused(tls_network, eventually):
     """By openssl s_client: Python's ssl cannot ask for one."""
     net = tls_network(protocols=["TLSv1.2"])
