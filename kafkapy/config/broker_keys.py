@@ -111,11 +111,12 @@ SERVER_KEYS = (
     K("kafka.metrics.polling.interval.secs", INT, 10, at_least(1), LOW, NO_EFFECT),
     K("telemetry.max.bytes", INT, 1024 * 1024, at_least(1), LOW,
       "Largest size in bytes of the metrics that a client pushes, after compression."),
-    K("kafkapy.metadata.store", STRING, None, one_of("embedded", "zookeeper", "memory"), HIGH,
-      "Store of the cluster metadata: embedded (a file in the metadata directory; one broker), zookeeper, or memory. "
+    K("kafkapy.metadata.store", STRING, None, non_empty(), HIGH,
+      "Registered store of the cluster metadata: embedded (a file in the metadata directory; one broker), zookeeper, "
+      "etcd, memory, or one from a plugin. "
       "With memory the broker writes no file and loses everything when it stops; it needs "
       "kafkapy.storage.backend=memory too, and log directories are only names. "
-      "Not set: zookeeper when zookeeper.connect is set, else embedded."),
+      "Not set: zookeeper when zookeeper.connect is set, etcd when kafkapy.etcd.endpoints is set, else embedded."),
     K("kafkapy.storage.backend", STRING, "local", non_empty(), MEDIUM,
       "Name of the registered storage backend that holds new segments: local (files), memory, or one from a plugin."),
     K("kafkapy.validate.compressed", STRING, "full", one_of("header", "full"), MEDIUM,
