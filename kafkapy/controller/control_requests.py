@@ -8,7 +8,7 @@ and `Type` is unknown. Source: kafka.controller.AbstractControllerBrokerRequestB
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from kafkapy.errors import ErrorCode
@@ -20,6 +20,7 @@ from kafkapy.metadata.broker_requests import (
     UpdateMetadata,
     UpdateMetadataPartition,
 )
+from kafkapy.metadata.metadata_version import MetadataVersion
 from kafkapy.metadata.znodes import BrokerRegistration
 from kafkapy.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from kafkapy.protocol.messages.stop_replica import StopReplicaRequest
@@ -27,7 +28,7 @@ from kafkapy.protocol.messages.update_metadata import UpdateMetadataPartitionSta
 from kafkapy.protocol.schema import Request, Response
 from kafkapy.types import ZERO_UUID, SecurityProtocol, TopicPartition
 
-__all__ = ["ControlVersions", "request_of", "response_of"]
+__all__ = ["request_of", "response_of", "version_of"]
 
 FIRST_LEADER_AND_ISR_BY_TOPIC = 2
 FIRST_LEADER_AND_ISR_BY_TOPIC_ID = 5
@@ -39,18 +40,13 @@ FIRST_STOP_WITH_STATES = 3
 """The first version that deletes some partitions and only stops others."""
 
 
-class ControlVersions(NamedTuple):
-    """The versions of the controller's three requests, from the inter-broker protocol version."""
-
-    leader_and_isr: int
-    update_metadata: int
-    stop_replica: int
-
-    def of(self, request: BrokerRequest) -> int:
-        """The version of this request."""
-        if isinstance(request, LeaderAndIsr):
-            return self.leader_and_isr
-        return self.update_metadata if isinstance(request, UpdateMetadata) else self.stop_replica
+def version_of(request: BrokerRequest, metadata_version: MetadataVersion) -> int:
+    """The version of a request in a cluster of that inter-broker protocol version."""
+    if isinstance(request, LeaderAndIsr):
+        return metadata_version.leader_and_isr_version
+    if isinstance(request, UpdateMetadata):
+        return metadata_version.update_metadata_version
+    return metadata_version.stop_replica_version
 
 
 def request_of(request: BrokerRequest, version: int, listener: str) -> list[Request]:

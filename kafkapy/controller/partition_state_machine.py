@@ -52,7 +52,7 @@ class PartitionStateMachine:
     """Moves partitions between states.
 
     Owned by KafkaController; called within its events on the control loop. `unclean_allowed` says of a topic whether a
-    replica out of sync may be elected; `tells_recovery` whether brokers know a leader that recovers (IBP 3.2).
+    replica out of sync may be elected; `tells_recovery`: whether brokers know a recovering leader (IBP 3.2).
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class PartitionStateMachine:
         store: ControllerStore,
         batch: BrokerRequestBatch,
         unclean_allowed: Callable[[str], bool],
-        tells_recovery: Callable[[], bool] = lambda: True,
+        tells_recovery: bool = True,
     ) -> None:
         self._context = context
         self._store = store
@@ -208,7 +208,7 @@ class PartitionStateMachine:
                 isr=elected.isr,
                 leader_epoch=state.leader_epoch + 1,
                 controller_epoch=context.epoch,
-                recovering=state.recovering or (elected.unclean and self._tells_recovery()),
+                recovering=state.recovering or (elected.unclean and self._tells_recovery),
             )
         written, refused = await self._store.update_partition_states(changed)
         for partition, state in written.items():

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from typing import Any, Final
 
 from kafkapy.controller.broker_channel import BrokerChannel
-from kafkapy.controller.control_requests import ControlVersions, request_of, response_of
+from kafkapy.controller.control_requests import request_of, response_of, version_of
 from kafkapy.errors import KafkaError
 from kafkapy.metadata.broker_requests import BrokerRequest, BrokerResponse
-from kafkapy.protocol.schema import Request, Response
+from kafkapy.metadata.inter_broker_sender import InterBrokerSender
+from kafkapy.metadata.metadata_version import MetadataVersion
+from kafkapy.protocol.schema import Request
 
-__all__ = ["InterBroker", "RemoteBrokerChannel"]
+__all__ = ["RemoteBrokerChannel"]
 
 logger = logging.getLogger("kafka.controller.RequestSendThread")
 
@@ -24,47 +26,34 @@ RETRY_S: Final = 0.1
 """Pause in seconds before a request is sent again."""
 
 
-class InterBroker(Protocol):
-    """The connections of this broker to others, as the controller uses them."""
-
-    async def send(
-        self, broker_id: int, request: Request, *, timeout_ms: int, version: int | None = None
-    ) -> Response:
-        """Send a request and return the response.
-
-        KafkaError when the broker cannot be reached, or does not answer in time.
-        """
-
-
 class RemoteBrokerChannel(BrokerChannel):
     """Carries the controller's requests to one broker over its inter-broker listener.
 
-    Used by that broker's queue on the control loop. `listener` is the inter-broker listener's name, `timeout_ms` the
-    time for one answer (`controller.socket.timeout.ms`).
+    Used by that broker's queue on the control loop. `listener` is the inter-broker listener, whose addresses of leaders
+    stand in LeaderAndIsr.
     """
 
-    def __init__(
-        self, broker_id: int, connections: InterBroker, versions: ControlVersions, listener: str, timeout_ms: int
-    ) -> None:
+    def __init__(self, broker_id: int, sender: InterBrokerSender, version: MetadataVersion, listener: str) -> None:
         self._broker_id = broker_id
-        self._connections = connections
-        self._versions = versions
+        self._sender = sender
+        self._version = version
         self._listener = listener
-        self._timeout_ms = timeout_ms
 
     async def send(self, request: BrokerRequest) -> BrokerResponse:
         """Send the request until the broker answers it."""
-        version = self._versions.of(request)
+        version = version_of(request, self._version)
         responses = [await self._answer(each, version) for each in request_of(request, version, self._listener)]
         return response_of(request, version, responses)
 
-    async def _answer(self, request: Request, version: int) -> Response:
+    async def close(self) -> None:
+        """Close the connection: the next one may lead to another process."""
+        self._sender.disconnect(self._broker_id)
+
+    async def _answer(self, request: Request, version: int) -> Any:
         told = False
         while True:
             try:
-                return await self._connections.send(
-                    self._broker_id, request, timeout_ms=self._timeout_ms, version=version
-                )
+                return await self._sender.send(self._broker_id, request, version=version)
             except KafkaError as error:
                 if not told:
                     told = True

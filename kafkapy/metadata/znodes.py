@@ -522,8 +522,12 @@ def decode_log_dir_event(data: bytes) -> int:
 
 
 def encode_feature(status_enabled: bool, features: Mapping[str, int], version: int = 2) -> bytes:
-    """Finalized features (KIP-584): name to highest version level, encoded."""
-    levels = {name: {"max_version_level": level} for name, level in features.items()}
+    """Finalized features (KIP-584): name to highest version level, encoded.
+
+    Layout version 1 has a lowest level too.
+    """
+    lowest = {"min_version_level": 1} if version == 1 else {}
+    levels = {name: {**lowest, "max_version_level": level} for name, level in features.items()}
     return _encode({"features": levels, "version": version, "status": int(status_enabled)})
 
 
@@ -532,6 +536,11 @@ def decode_feature(data: bytes) -> tuple[bool, dict[str, int]]:
     value = _decode(data, "the feature node")
     levels = value.get("features") or {}
     return value.get("status") == 1, {name: int(level["max_version_level"]) for name, level in levels.items()}
+
+
+def feature_layout(data: bytes) -> int:
+    """The version of the layout of the feature node."""
+    return int(_field(_decode(data, "the feature node"), "version", int, "the feature node"))
 
 
 def sequence_number(name: str) -> int:
