@@ -124,7 +124,6 @@ class Control(Part):
             broker.metadata_cache,
             broker.repository,
             self._channels,
-            alone=broker.alone,
             replaced=broker.stop_failed,
             notify=plugins.notify,
             forget_offsets=lambda topics, count: broker.context.coordinators.forget_offsets(topics, count),
