@@ -1,4 +1,4 @@
-"""Plans of replicas: which brokers shall hold each partition, with the least data to move.
+"""Plans of replicas: the brokers of each partition, with the least data to move.
 
 `kafkapy topics reassign` and `kafkapy cluster drain` use it. It has no connection and no output: a plan is made from
 the present replicas, the brokers with their racks, and the sizes of the logs.
@@ -23,7 +23,10 @@ Racks = Mapping[int, str | None]
 
 @dataclass(frozen=True)
 class Move:
-    """One partition whose replicas change. `size` is its log's size in bytes, None when unknown."""
+    """One partition whose replicas change.
+
+    `size` is the size of its log in bytes, None when unknown.
+    """
 
     partition: TopicPartition
     current: tuple[int, ...]
@@ -67,7 +70,7 @@ def spread(
     as many racks as possible. None keeps each replication factor. KafkaError when there are too few brokers.
     """
     small_first = sorted(current, key=lambda partition: ((sizes or {}).get(partition, 0), partition))
-    placing = _Placing({partition: current[partition] for partition in small_first}, racks, load={})
+    placing = _Placing({partition: current[partition] for partition in small_first}, racks)
     for partition in small_first:
         placing.resize(partition, replication_factor or len(current[partition]))
     placing.use_more_racks()
@@ -77,36 +80,44 @@ def spread(
 
 
 def without(
-    current: Placement, leaving: Collection[int], racks: Racks, elsewhere: Iterable[Sequence[int]] = ()
+    current: Placement, leaving: int, racks: Racks, to: Collection[int] | None = None
 ) -> dict[TopicPartition, list[int]]:
-    """The partitions of brokers that leave, on other brokers; all other replicas stay.
+    """The partitions of a leaving broker, with another broker in its position.
 
-    `racks` names the remaining brokers, `elsewhere` the replicas of all other partitions, which count as load.
-    KafkaError when there are too few brokers.
+    All other replicas stay. `current` holds all partitions of the cluster, whose replicas count as load. `racks` names the live brokers, `to`
+    those that may get replicas (default: all). KafkaError when a partition has a replica on all of these.
     """
-    affected = {
-        partition: current[partition] for partition in sorted(current) if set(current[partition]) & set(leaving)
-    }
-    load = Counter(broker for replicas in elsewhere for broker in replicas)
-    for partition, replicas in current.items():
-        if partition not in affected:
-            load.update(replicas)
-    placing = _Placing(affected, {broker: rack for broker, rack in racks.items() if broker not in leaving}, load)
-    for partition, replicas in affected.items():
-        placing.resize(partition, len(replicas))
-    return placing.replicas
+    load = Counter(broker for replicas in current.values() for broker in replicas)
+    targets = sorted((racks.keys() if to is None else set(to)) - {leaving})
+    planned: dict[TopicPartition, list[int]] = {}
+    for partition, replicas in sorted(current.items()):
+        if leaving not in replicas:
+            continue
+        used = {racks[broker] for broker in replicas if broker != leaving and broker in racks} - {None}
+        candidates = [broker for broker in targets if broker not in replicas]
+        if not candidates:
+            raise KafkaError(
+                f"Partition {partition} has no place for its replica of broker {leaving}: "
+                f"{'brokers' if len(targets) > 1 else 'broker'} {_listed(targets)} "
+                f"{'have' if len(targets) > 1 else 'has'} one already. Add a broker, or lower its replication factor: "
+                f"kafkapy topics reassign {partition.topic} --replication-factor {max(1, len(replicas) - 1)}."
+            )
+        newcomer = min(candidates, key=lambda broker: (racks[broker] in used, load[broker], broker))
+        load[newcomer] += 1
+        planned[partition] = [newcomer if broker == leaving else broker for broker in replicas]
+    return planned
 
 
 class _Placing:
     """The replicas of a plan in the making, with the number of replicas per broker."""
 
-    def __init__(self, current: Placement, racks: Racks, load: Mapping[int, int]) -> None:
+    def __init__(self, current: Placement, racks: Racks) -> None:
         self._racks = racks
-        self._before = {partition: list(replicas) for partition, replicas in current.items()}
+        self._before = current
         self.replicas = {
             partition: [broker for broker in replicas if broker in racks] for partition, replicas in current.items()
         }
-        self._load = {broker: load.get(broker, 0) for broker in racks}
+        self._load = dict.fromkeys(racks, 0)
         self._on: dict[int, dict[TopicPartition, None]] = {broker: {} for broker in racks}
         for partition, replicas in self.replicas.items():
             for broker in replicas:
@@ -116,7 +127,10 @@ class _Placing:
     # --- number of replicas ---------------------------------------------------------------------------------------
 
     def resize(self, partition: TopicPartition, count: int) -> None:
-        """Give a partition `count` replicas. A new replica takes the position of the one that it replaces."""
+        """Give a partition `count` replicas.
+
+        A new replica takes the position of the one that it replaces.
+        """
         if count > len(self._racks):
             raise KafkaError(
                 f"Partition {partition} needs {count} replicas, but only {len(self._racks)} "
@@ -203,7 +217,7 @@ class _Placing:
     # --- order of replicas ----------------------------------------------------------------------------------------
 
     def even_out_leaders(self) -> None:
-        """Change the order of replicas until each broker is preferred about as often as the others."""
+        """Change the order of replicas until the preferred leaders are even."""
         led: dict[int, dict[TopicPartition, None]] = {broker: {} for broker in self._racks}
         for partition, replicas in self.replicas.items():
             led[replicas[0]][partition] = None

@@ -84,14 +84,20 @@ def test_leaders_move_over_a_third_broker() -> None:
 
 def test_a_drained_broker_is_replaced_in_its_position() -> None:
     everything = topic([1, 2], [2, 3], [3, 1]) | topic([2, 3], name="payments")
-    after = without(everything, {1}, no_racks(1, 2, 3, 4))
+    after = without(everything, 1, no_racks(1, 2, 3, 4))
     assert after == {TopicPartition("orders", 0): [4, 2], TopicPartition("orders", 2): [3, 4]}
 
 
-def test_a_drained_broker_is_replaced_by_the_one_with_fewest_replicas() -> None:
+def test_a_drained_broker_is_replaced_by_the_one_with_fewest_replicas_in_another_rack() -> None:
     everything = topic([1], name="b") | topic([2], [2], [3], name="a")
-    assert without(everything, {1}, no_racks(2, 3)) == {TopicPartition("b", 0): [3]}
-    assert without(everything, {1}, no_racks(2, 3), elsewhere=[[3], [3]]) == {TopicPartition("b", 0): [2]}
+    assert without(everything, 1, no_racks(2, 3)) == {TopicPartition("b", 0): [3]}
+    racks = {1: "x", 2: "y", 3: "z", 4: "y"}
+    assert without(topic([1, 2], [3, 4], [3, 2]), 1, racks) == {TopicPartition("orders", 0): [3, 2]}
+
+
+def test_a_drain_keeps_replicas_on_dead_brokers_and_on_those_that_get_none() -> None:
+    orders = topic([1, 8], [2, 1])
+    assert list(without(orders, 1, no_racks(1, 2, 3, 4), to=[4]).values()) == [[4, 8], [2, 4]]
 
 
 def test_too_few_brokers_are_an_error_with_a_sentence() -> None:
@@ -99,8 +105,8 @@ def test_too_few_brokers_are_an_error_with_a_sentence() -> None:
         KafkaError, match=r"Partition orders-0 needs 3 replicas, but only 2 brokers are available: 1, 2"
     ):
         spread(topic([1]), no_racks(1, 2), 3)
-    with pytest.raises(KafkaError, match=r"needs 2 replicas, but only 1 broker is available: 2\."):
-        without(topic([1, 2]), {1}, no_racks(1, 2))
+    with pytest.raises(KafkaError, match=r"no place for its replica of broker 1: broker 2 has one already\. Add a br"):
+        without(topic([1, 2]), 1, no_racks(1, 2))
 
 
 def test_a_move_knows_its_bytes() -> None:
@@ -155,9 +161,9 @@ def test_a_drain_touches_only_the_partitions_of_the_broker(
     before, racks, _ = cluster
     if any(len(replicas) >= len(racks) for replicas in before.values()):
         return
-    after = without(before, {0}, racks)
+    after = without(before, 0, racks)
     assert after.keys() == {partition for partition, replicas in before.items() if 0 in replicas}
     for partition, replicas in after.items():
         assert 0 not in replicas
         assert len(set(replicas)) == len(before[partition])
-        assert set(before[partition]) & (racks.keys() - {0}) <= set(replicas)
+        assert set(before[partition]) - {0} <= set(replicas)
