@@ -19,9 +19,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy import errors
+from kafkapy.controller import register
 from kafkapy.controller.broker_channel import ChannelFactory
 from kafkapy.controller.context import ControllerContext
-from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore, OtherBrokersError
+from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore
 from kafkapy.controller.controllership import Controllership
 from kafkapy.controller.event_queue import ControllerEventQueue
 from kafkapy.controller.events import (
@@ -84,7 +85,6 @@ class KafkaController:
         configs: ConfigRepository,
         channel_factory: ChannelFactory,
         *,
-        alone: bool = False,
         replaced: Callable[[], None] | None = None,
         notify: Callable[..., None] | None = None,
         forget_offsets: ForgetOffsets | None = None,
@@ -92,10 +92,9 @@ class KafkaController:
     ) -> None:
         """Create the candidate; `start` registers the broker.
 
-        `alone`: no other broker may be registered. `replaced` is called when another broker, or one with this broker's
-        id, is registered after this broker's session has expired: this broker must stop. `notify` calls the plugins'
-        hooks of an event (`PluginManager.notify`). `forget_offsets`: see TopicDeletionManager; `logs_at_start`: see
-        raise_epochs.
+        `replaced` is called when a broker with this broker's id is registered after this broker's session has expired:
+        this broker must stop. `notify` calls the plugins' hooks of an event (`PluginManager.notify`). `forget_offsets`:
+        see TopicDeletionManager; `logs_at_start`: see raise_epochs.
         """
         self.config = config
         self.broker_id = broker_id
@@ -105,7 +104,6 @@ class KafkaController:
         self.active_controller_id = -1
         self.registration: BrokerRegistration | None = None
         self._channel_factory = channel_factory
-        self._alone = alone
         self._replaced = replaced
         self._notify = notify or _nobody_listens
         self._forget_offsets = forget_offsets
@@ -114,6 +112,7 @@ class KafkaController:
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
         self._expired = False
+        self._session = 0
         # The controller's node does not tell this: it may name this broker from an earlier session or epoch.
         self._elected = False
         self.current = self._make_controllership(epoch=0)
@@ -159,11 +158,13 @@ class KafkaController:
         """Register the broker and try to become controller.
 
         When this broker is elected, the call returns after the controller's first requests to this broker are done: all
-        logs are open and the metadata cache is filled. DUPLICATE_BROKER_REGISTRATION when the id is taken;
-        OtherBrokersError.
+        logs are open and the metadata cache is filled. DUPLICATE_BROKER_REGISTRATION when the id or an address is
+        taken.
         """
         self.store.store.listen_session(self._session_changed)
         await self.store.ensure_paths()
+        await register.check_addresses(self.store, registration)
+        await register.wait_for_earlier_life(self.store, registration, self.config)
         await self._register(registration)
         self._controller_watch = await self.store.store.watch_node(CONTROLLER, self._controller_changed)
         self._events.start()
@@ -181,13 +182,11 @@ class KafkaController:
         await self._clear()
 
     async def _register(self, registration: BrokerRegistration) -> None:
-        register = self.store.register_only_broker if self._alone else self.store.register_broker
         try:
-            self.registration = await register(registration)
+            self.registration = await self.store.register_broker(registration, self._session)
         except NodeExistsError:
-            raise errors.DuplicateBrokerRegistrationError(
-                f"a broker with id {registration.id} is registered already; broker.id must be unique in the cluster"
-            ) from None
+            raise register.taken(registration.id) from None
+        self._session = self.store.store.session_id
         logger.info("Broker %d is registered with epoch %d", registration.id, self.registration.epoch)
 
     def update_config(self, config: BrokerConfig) -> None:
@@ -314,8 +313,8 @@ class KafkaController:
         if self.registration is not None:
             try:
                 await self._register(self.registration)
-            except (OtherBrokersError, errors.DuplicateBrokerRegistrationError) as error:
-                logger.critical("This broker stops, because its ZooKeeper session expired: %s", error)
+            except errors.DuplicateBrokerRegistrationError as error:
+                logger.critical("This broker stops, because its session with the metadata store expired: %s", error)
                 if self._replaced is not None:
                     self._replaced()
                 return

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
-from kafkapy import errors
 from kafkapy.metadata.store import (
     BadVersionError,
     Check,
@@ -65,13 +64,6 @@ ZooKeeper takes about a megabyte; an operation here is 150 to 450 bytes.
 
 class ControllerMovedError(Exception):
     """Another broker has become controller; this one must stop controlling at once."""
-
-
-class OtherBrokersError(errors.KafkaError):
-    """Another broker is registered in a cluster of one broker.
-
-    The message is a sentence for the operator.
-    """
 
 
 class ControllerStore:
@@ -169,47 +161,38 @@ class ControllerStore:
 
     # --- brokers ------------------------------------------------------------------------------------------------------
 
-    async def register_broker(self, broker: BrokerRegistration) -> BrokerRegistration:
+    async def register_broker(self, broker: BrokerRegistration, earlier_session: int = 0) -> BrokerRegistration:
         """Create the broker's ephemeral node; returns the registration with its epoch.
 
-        NodeExistsError when the id is taken.
-        """
-        path = broker_path(broker.id)
-        await self.store.create(path, encode_broker(broker), ephemeral=True)
-        _, stat = await self.store.get(path)
-        return broker._replace(epoch=stat.created_transaction)
-
-    async def register_only_broker(self, broker: BrokerRegistration) -> BrokerRegistration:
-        """`register_broker` for a broker that must be alone in its cluster.
-
-        OtherBrokersError when another broker is registered.
-
-        The version of /brokers/ids decides between two brokers that start at once: the registration of each also writes
-        that node, so the second one finds another version, looks again, and sees the first one.
+        A node of this session, or of `earlier_session`, the one this process had before, is replaced: the store may
+        not have noticed yet that the earlier one has ended (KAFKA-7165). NodeExistsError when another process has the
+        id.
         """
         path = broker_path(broker.id)
         while True:
-            value, stat = await self.store.get(BROKER_IDS)
-            await self.check_alone(broker.id)
             try:
-                await self.store.commit(
-                    [SetData(BROKER_IDS, value, stat.version), Create(path, encode_broker(broker), ephemeral=True)]
-                )
-            except BadVersionError:
+                # Made empty and then filled: a registration has version 1, as Kafka's tools expect.
+                await self.store.commit([Create(path, b"", ephemeral=True), SetData(path, encode_broker(broker), 0)])
+            except NodeExistsError:
+                found = (await self.store.get_many([path]))[0]
+                if found is not None and found[1].ephemeral_owner not in (self.store.session_id, earlier_session):
+                    raise
+                if found is not None:
+                    await self._remove(path, found[1].version)
                 continue
-            return broker._replace(epoch=(await self.store.get(path))[1].created_transaction)
+            _, stat = await self.store.get(path)
+            return broker._replace(epoch=stat.created_transaction)
 
-    async def check_alone(self, broker_id: int) -> None:
-        """Check that no other broker is registered; OtherBrokersError."""
+    async def _remove(self, path: str, version: int) -> None:
         try:
-            others = sorted(int(name) for name in await self.store.children(BROKER_IDS) if int(name) != broker_id)
-        except NoNodeError:
+            await self.store.delete(path, version)
+        except (NoNodeError, BadVersionError):
             return
-        if others:
-            raise OtherBrokersError(
-                f"Broker {others[0]} of this cluster is registered in ZooKeeper, and clusters of several brokers are "
-                f"not supported yet: broker {broker_id} cannot join it."
-            )
+
+    async def registration(self, broker_id: int) -> BrokerRegistration | None:
+        """A broker's registration, None when it is not registered."""
+        found = (await self.store.get_many([broker_path(broker_id)]))[0]
+        return None if found is None else decode_broker(broker_id, found[0], found[1].created_transaction)
 
     async def live_brokers(self) -> dict[int, BrokerRegistration]:
         """Every registered broker."""

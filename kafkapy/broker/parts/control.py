@@ -113,7 +113,6 @@ class Control(Part):
             broker.metadata_cache,
             broker.repository,
             lambda other: _channel_to(other, broker.replica_manager),
-            alone=broker.alone,
             replaced=broker.stop_failed,
             notify=plugins.notify,
             forget_offsets=lambda topics, count: broker.context.coordinators.forget_offsets(topics, count),
