@@ -224,7 +224,7 @@ def _of_file(
 
 
 def show_plan(moves: Sequence[Move], output: Output) -> None:
-    """Print a plan as a table with its sum, or as JSON in file form."""
+    """Print a plan: a table and its sum, or JSON in file form."""
     if output.as_json:
         output.json(reassignment.plan_document(moves))
     elif not moves:

@@ -200,7 +200,8 @@ def execute(admin: KafkaAdminClient, moves: Sequence[Move], throttle: int | None
 def wait(admin: KafkaAdminClient, moves: Sequence[Move], output: Output, again: str) -> None:
     """Show the progress until the reassignments end.
 
-    SystemExit(130) after Ctrl-C, with `again` as the next command. KafkaError when a partition ends with other replicas than planned.
+    SystemExit(130) after Ctrl-C, with `again` as the next command. KafkaError when a partition ends with other replicas
+    than planned.
     """
     total = bytes_to_move(moves)
     by_partition = {move.partition: move for move in moves}
