@@ -6,9 +6,11 @@ gave it, so a controller that was replaced without noticing cannot write any mor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
+from kafkapy import errors
 from kafkapy.metadata.store import (
     BadVersionError,
     Check,
@@ -28,30 +30,46 @@ from kafkapy.metadata.znodes import (
     CONTROLLER,
     CONTROLLER_EPOCH,
     DELETE_TOPICS,
+    FEATURE,
     PERSISTENT_PATHS,
+    PREFERRED_REPLICA_ELECTION,
+    PRODUCER_ID_BLOCK,
+    REASSIGN_PARTITIONS,
     TOPICS,
     BrokerRegistration,
     PartitionState,
+    ProducerIdBlock,
+    ReplicaAssignment,
     TopicAssignment,
     broker_path,
     config_path,
     decode_broker,
     decode_controller,
     decode_controller_epoch,
+    decode_feature,
     decode_partition_state,
+    decode_preferred_elections,
+    decode_producer_id_block,
+    decode_reassignments,
     decode_topic,
     delete_topic_path,
     encode_broker,
     encode_controller,
     encode_controller_epoch,
+    encode_feature,
     encode_partition_state,
+    encode_producer_id_block,
+    encode_reassignments,
     encode_topic,
+    feature_layout,
     partition_path,
     partition_state_path,
     partitions_path,
     topic_path,
 )
 from kafkapy.types import TopicPartition
+
+logger = logging.getLogger("kafka.controller.KafkaController")
 
 T = TypeVar("T")
 
@@ -60,6 +78,9 @@ MAX_OPERATIONS: Final = 1000
 
 ZooKeeper takes about a megabyte; an operation here is 150 to 450 bytes.
 """
+
+PRODUCER_ID_BLOCK_SIZE: Final = 1000
+MAX_PRODUCER_ID: Final = 2**63 - 1
 
 
 class ControllerMovedError(Exception):
@@ -194,9 +215,16 @@ class ControllerStore:
         found = (await self.store.get_many([broker_path(broker_id)]))[0]
         return None if found is None else decode_broker(broker_id, found[0], found[1].created_transaction)
 
+    async def broker_ids(self) -> list[int]:
+        """The ids of the registered brokers."""
+        return [int(name) for name in await self.store.children(BROKER_IDS)]
+
     async def live_brokers(self) -> dict[int, BrokerRegistration]:
         """Every registered broker."""
-        ids = [int(name) for name in await self.store.children(BROKER_IDS)]
+        return await self.registrations(await self.broker_ids())
+
+    async def registrations(self, ids: Sequence[int]) -> dict[int, BrokerRegistration]:
+        """The registrations of these brokers; without those that are gone."""
         found = await self.store.get_many([broker_path(each) for each in ids])
         return {
             each: decode_broker(each, node[0], node[1].created_transaction)
@@ -222,6 +250,124 @@ class ControllerStore:
     async def set_topic(self, topic: str, assignment: TopicAssignment, version: int) -> None:
         """Replace a topic's assignment. BadVersionError when it has changed."""
         await self.commit([SetData(topic_path(topic), encode_topic(assignment), version)])
+
+    async def update_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        """Replace the replicas of one partition in its topic's node.
+
+        NoNodeError when the topic is gone.
+        """
+        path = topic_path(partition.topic)
+        while True:
+            data, stat = await self.store.get(path)
+            topic = decode_topic(partition.topic, data)
+            changed = topic._replace(partitions={**topic.partitions, partition.partition: assignment})
+            try:
+                await self.set_topic(partition.topic, changed, stat.version)
+            except BadVersionError:
+                continue  # a tool has added partitions meanwhile
+            return
+
+    # --- work that tools write ----------------------------------------------------------------------------------------
+
+    async def reassignments(self) -> dict[TopicPartition, tuple[int, ...]]:
+        """The reassignments that tools have written, with their targets.
+
+        Empty for a node that cannot be read.
+        """
+        found = (await self.store.get_many([REASSIGN_PARTITIONS]))[0]
+        return {} if found is None else _reassignments(found[0])
+
+    async def remove_reassignments(self, over: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
+        """Remove reassignments of tools from their node, and with the last one the node."""
+        while True:
+            found = (await self.store.get_many([REASSIGN_PARTITIONS]))[0]
+            if found is None:
+                return
+            running = _reassignments(found[0])
+            left = {partition: to for partition, to in running.items() if not over(partition, to)}
+            if len(left) == len(running):
+                return
+            version = found[1].version
+            change: Operation = Delete(REASSIGN_PARTITIONS, version)
+            if left:
+                change = SetData(REASSIGN_PARTITIONS, encode_reassignments(left), version)
+            try:
+                await self.commit([change])
+            except (BadVersionError, NoNodeError):
+                continue
+            return
+
+    async def preferred_elections(self) -> list[TopicPartition] | None:
+        """The preferred elections that a tool asks for, None without its node.
+
+        Empty for a node that cannot be read.
+        """
+        found = (await self.store.get_many([PREFERRED_REPLICA_ELECTION]))[0]
+        if found is None:
+            return None
+        try:
+            return decode_preferred_elections(found[0])
+        except ValueError as error:
+            logger.warning("Preferred elections in the metadata store are ignored: %s", error)
+            return []
+
+    async def remove_preferred_elections(self) -> None:
+        """Remove the node of preferred elections: its tool waits for that."""
+        try:
+            await self.commit([Delete(PREFERRED_REPLICA_ELECTION)])
+        except NoNodeError:
+            return
+
+    # --- producer ids and features ------------------------------------------------------------------------------------
+
+    async def allocate_producer_ids(self, broker_id: int) -> ProducerIdBlock:
+        """Take the next block of producer ids for a broker.
+
+        UNKNOWN_SERVER_ERROR when all ids are taken.
+        """
+        while True:
+            found = (await self.store.get_many([PRODUCER_ID_BLOCK]))[0]
+            first = 0 if found is None or not found[0] else decode_producer_id_block(found[0]).last + 1
+            if first > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
+                raise errors.error_for(
+                    errors.ErrorCode.UNKNOWN_SERVER_ERROR,
+                    "Exhausted all producerIds as the next block is above 2^63-1",
+                )
+            block = ProducerIdBlock(broker_id, first, first + PRODUCER_ID_BLOCK_SIZE - 1)
+            value = encode_producer_id_block(block)
+            change: Operation = Create(PRODUCER_ID_BLOCK, value)
+            if found is not None:
+                change = SetData(PRODUCER_ID_BLOCK, value, found[1].version)
+            try:
+                await self.commit([change])
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue  # a broker below IBP 3.0 has taken this block itself
+            return block
+
+    async def set_up_features(self, enabled: bool, version: int) -> None:
+        """Bring /feature to the state that the inter-broker protocol version wants.
+
+        Finalized features stay when versioning is enabled already (KIP-584). `version` is the node's layout.
+        """
+        while True:
+            found = (await self.store.get_many([FEATURE]))[0]
+            features: Mapping[str, int] = {}
+            if found is not None:
+                was_enabled, finalized = decode_feature(found[0])
+                features = finalized if enabled and was_enabled else {}
+                if not was_enabled and finalized:
+                    logger.warning("Features %s are in a disabled /feature and have no effect", sorted(finalized))
+                if feature_layout(found[0]) == version and (was_enabled, finalized) == (enabled, features):
+                    return
+            value = encode_feature(enabled, features, version)
+            change: Operation = Create(FEATURE, value) if found is None else SetData(FEATURE, value, found[1].version)
+            try:
+                await self.commit([change])
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue
+            return
+
+    # --- deletions ----------------------------------------------------------------------------------------------------
 
     async def topics_to_delete(self) -> set[str]:
         """Topics that are marked for deletion."""
@@ -321,6 +467,14 @@ class ControllerStore:
         )
         versions = [result.version for result in results if isinstance(result, Stat)]
         return {p: state._replace(version=v) for (p, state), v in zip(states, versions, strict=True)}
+
+
+def _reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    try:
+        return decode_reassignments(data)
+    except ValueError as error:
+        logger.warning("Reassignments in the metadata store are ignored: %s", error)
+        return {}
 
 
 def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

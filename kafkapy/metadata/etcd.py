@@ -1,4 +1,4 @@
-"""The metadata store of a cluster without ZooKeeper: an etcd cluster, version 3.4 or newer.
+"""The metadata store of a cluster without ZooKeeper: etcd, 3.4 or newer.
 
 A session is a lease: the ephemeral nodes are attached to it, and etcd deletes them when the broker has not renewed it
 for the session's timeout. A commit is one transaction whose comparisons hold only for the state that was read before
@@ -113,7 +113,10 @@ class EtcdStore(MetadataStore):
         self._renewal = asyncio.get_running_loop().create_task(self._renew())
 
     async def close(self) -> None:
-        """End the session, which removes its ephemeral nodes, in a bounded time. A second call does nothing."""
+        """End the session in a bounded time, which removes its ephemeral nodes.
+
+        A second call does nothing.
+        """
         renewal, self._renewal = self._renewal, None
         if renewal is None:
             return
@@ -147,7 +150,7 @@ class EtcdStore(MetadataStore):
     # --- session ------------------------------------------------------------------------------------------------------
 
     def listen_session(self, callback: SessionCallback) -> None:
-        """Call back when the session is in doubt, when it has ended, and when its successor begins."""
+        """Call back when the session is in doubt or over, and when another begins."""
         self._callbacks.append(callback)
 
     async def _begin_session(self, timeout_s: float) -> int:

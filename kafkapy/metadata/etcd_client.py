@@ -117,7 +117,7 @@ class _Connection:
         return await self._reader.readexactly(_length(headers.get("content-length", "0"), 10))
 
     async def chunk(self) -> bytes:
-        """The next chunk; empty at the end of the body, whose trailers are read too."""
+        """The next chunk, empty at the end of the body and its trailers."""
         size = _length((await self._line()).partition(";")[0], 16)
         if size == 0:
             while await self._line():
@@ -293,7 +293,7 @@ class EtcdClient:
         self._current = (self._current + 1) % len(self._endpoints)
         if len(self._endpoints) > 1:
             logger.warning(
-                "etcd at %s does not answer; the next endpoint is %s", endpoint, self._endpoints[self._current]
+                "The endpoint %s of etcd does not answer; the next one is %s", endpoint, self._endpoints[self._current]
             )
         for connection in (*self._idle, *self._busy):
             connection.close()

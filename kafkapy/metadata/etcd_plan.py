@@ -113,7 +113,7 @@ def _encode_node(node: Node) -> bytes:
 
 @dataclass(slots=True)
 class Reads:
-    """What a commit has to read."""
+    """The keys that a commit has to read."""
 
     nodes: list[str] = field(default_factory=list)
     children: dict[str, int] = field(default_factory=dict)
@@ -122,7 +122,10 @@ class Reads:
 
     @classmethod
     def of(cls, operations: Sequence[Operation], names: Iterable[str] = ()) -> Reads:
-        """The reads of the operations. `names` are paths of sequential nodes that an earlier attempt met."""
+        """The reads of the operations.
+
+        `names` are paths of sequential nodes that an earlier attempt met.
+        """
         nodes: dict[str, None] = dict.fromkeys(names)
         sequences: dict[str, None] = {}
         children: dict[str, int] = {}
@@ -174,7 +177,10 @@ class Plan:
 
 
 def plan(keys: Keys, snapshot: Snapshot, operations: Sequence[Operation], session: int, now_ms: int) -> Plan:
-    """The transaction of a commit. Raises the error of the first operation that cannot be applied."""
+    """The transaction of a commit.
+
+    Raises the error of the first operation that cannot be applied.
+    """
     planner = _Planner(keys, snapshot, session, now_ms)
     results = [planner.apply(operation) for operation in operations]
     return Plan(planner.compares(), planner.operations(), results, planner.names)
@@ -309,7 +315,7 @@ def _put(key: str, value: bytes, lease: int) -> dict[str, Any]:
 
 
 def nested(operations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The operations in groups, so that no level of the transaction is wider than etcd takes."""
+    """The operations in groups, because etcd limits the width of a transaction."""
     level = list(operations)
     while len(level) > WIDTH:
         level = [{"request_txn": {"success": level[start : start + WIDTH]}} for start in range(0, len(level), WIDTH)]

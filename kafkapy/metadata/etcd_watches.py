@@ -1,4 +1,4 @@
-"""Watches on etcd: one stream for the children of each node whose child, or whose list of children, is watched.
+"""Watches on etcd: one stream for all watches of a node's children.
 
 So a controller that watches the data of each topic needs one stream, not one a topic. A stream that breaks resumes
 after the last revision it has told. When etcd has compacted that revision, every watcher hears of a change.
@@ -31,7 +31,10 @@ RESUME_PAUSE_S: Final = 0.2
 
 
 class EtcdWatches:
-    """Owns the callbacks and the streams. Part of one EtcdStore; used on the control loop."""
+    """Owns the callbacks and the streams.
+
+    Part of one EtcdStore; used on the control loop.
+    """
 
     def __init__(self, client: EtcdClient, keys: Keys, timeout_s: float) -> None:
         self._client = client

@@ -1,4 +1,7 @@
-"""Registers the built-in metadata stores; the module of a store is imported when the configuration names it."""
+"""Registers the built-in metadata stores.
+
+The module of a store is imported when the configuration names it.
+"""
 
 from __future__ import annotations
 
@@ -41,18 +44,20 @@ def _etcd(config: BrokerConfig) -> MetadataStore:
 
     endpoints = config.get_list("kafkapy.etcd.endpoints")
     session_ms = config.get_int("kafkapy.etcd.session.timeout.ms")
+    connection_ms = config.get_optional_int("kafkapy.etcd.connection.timeout.ms") or session_ms
+    prefix, user = config.get_str("kafkapy.etcd.prefix"), config.get_optional_str("kafkapy.etcd.user")
     password = config.get_password("kafkapy.etcd.password")
     return EtcdStore(
         endpoints,
-        prefix=config.get_str("kafkapy.etcd.prefix"),
+        prefix=prefix,
         session_timeout_ms=session_ms,
-        connection_timeout_ms=config.get_optional_int("kafkapy.etcd.connection.timeout.ms") or session_ms,
+        connection_timeout_ms=connection_ms,
         context=(
             client_ssl_context(settings_of(config, "kafkapy.etcd."))
             if any(endpoint.startswith("https://") for endpoint in endpoints)
             else None
         ),
-        user=config.get_optional_str("kafkapy.etcd.user"),
+        user=user,
         password=None if password is None else password.value,
     )
 

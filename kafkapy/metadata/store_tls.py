@@ -1,4 +1,7 @@
-"""TLS from a broker to its metadata store: contexts of Python's ssl module, from Kafka's keystores and truststores."""
+"""TLS from a broker to its metadata store.
+
+The contexts are those of Python's ssl module, with the keys of Kafka's stores.
+"""
 
 from __future__ import annotations
 

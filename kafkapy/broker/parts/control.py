@@ -12,15 +12,15 @@ from kafkapy.broker.apis import KafkaApis
 from kafkapy.broker.authorizer_parts import AuthorizerParts
 from kafkapy.broker.auto_topics import AutoTopicCreation
 from kafkapy.broker.context import BrokerContext
+from kafkapy.broker.controller_channels import ControllerChannels
 from kafkapy.broker.coordinators import Coordinators
 from kafkapy.broker.logs_at_start import log_at_start
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.broker.producer_ids import ProducerIdManager, highest_known_id
-from kafkapy.broker.unreachable_channel import UnreachableBrokerChannel
-from kafkapy.controller.broker_channel import BrokerChannel, LocalBrokerChannel
 from kafkapy.controller.controller import KafkaController
 from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.metadata.cache import MetadataCache
+from kafkapy.metadata.metadata_version import IBP, MetadataVersion
 from kafkapy.metadata.znodes import BrokerRegistration
 from kafkapy.replica.replica_manager import ReplicaManager
 from kafkapy.security.authorizer.allow_all import AllowAllAuthorizer
@@ -103,20 +103,32 @@ class Control(Part):
 
     name = "apis"
 
+    def __init__(self) -> None:
+        self._channels: ControllerChannels | None = None
+
     async def start(self, broker: Broker) -> None:
         """Make them; they are started when the ports are known."""
         plugins = broker.plugins
+        version = MetadataVersion.parse(broker.config.get_str(IBP))
+        self._channels = ControllerChannels(
+            broker.config,
+            broker.node_id,
+            version,
+            broker.replica_manager,
+            lambda: broker.context.controller.context.live_brokers,
+        )
         controller = KafkaController(
             broker.config,
             broker.node_id,
             broker.store,
             broker.metadata_cache,
             broker.repository,
-            lambda other: _channel_to(other, broker.replica_manager),
+            self._channels,
             replaced=broker.stop_failed,
             notify=plugins.notify,
             forget_offsets=lambda topics, count: broker.context.coordinators.forget_offsets(topics, count),
             logs_at_start=partial(log_at_start, broker.log_manager),
+            metadata_version=version,
         )
         topic_admin = TopicAdmin(controller)
         log_manager = broker.log_manager
@@ -150,6 +162,11 @@ class Control(Part):
         )
         broker.apis = KafkaApis(broker.context)
 
+    async def stop(self, broker: Broker) -> None:
+        """Close the controller's connections to other brokers."""
+        if self._channels is not None:
+            await self._channels.close()
+
 
 class Followers(Part):
     """Lets the coordinators follow what this broker leads and how groups are configured."""
@@ -181,11 +198,3 @@ class Controllership(Part):
     async def stop(self, broker: Broker) -> None:
         """Decide nothing more."""
         await broker.context.controller.stop()
-
-
-def _channel_to(other: BrokerRegistration, replica_manager: ReplicaManager) -> BrokerChannel:
-    """How the controller reaches a broker. Other brokers than this one are not served yet."""
-    if other.id == replica_manager.broker_id:
-        return LocalBrokerChannel(replica_manager)
-    logger.error("Broker %d cannot be reached: a cluster of kafkapy has one broker", other.id)
-    return UnreachableBrokerChannel()

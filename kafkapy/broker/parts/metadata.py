@@ -20,7 +20,7 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 
 
 class Store(Part):
-    """Opens the metadata store: SQLite in a log directory, ZooKeeper, etcd, memory, or one of a plugin."""
+    """Opens the metadata store that the configuration names."""
 
     name = "metadata store"
 
