@@ -357,7 +357,7 @@ class CoordinatorRuntime(Generic[S]):
         """Answer an operation without records once all that it may have seen is committed."""
         if hosted.unwritten:
             hosted.unwritten.append(pending)
-        elif hosted.uncommitted or self._writer.high_watermark(hosted.partition) < hosted.loaded_end:
+        elif hosted.uncommitted or self._writer.high_watermark(hosted.partition, hosted.leader_epoch) < hosted.loaded_end:
             waits_for = hosted.uncommitted[-1].end_offset if hosted.uncommitted else hosted.loaded_end
             pending.end_offset = waits_for
             hosted.uncommitted.append(pending)
@@ -482,7 +482,7 @@ class CoordinatorRuntime(Generic[S]):
     def _commit(self, hosted: HostedShard[S]) -> None:
         if not hosted.uncommitted:
             return
-        high_watermark = self._writer.high_watermark(hosted.partition)
+        high_watermark = self._writer.high_watermark(hosted.partition, hosted.leader_epoch)
         waiting = hosted.uncommitted
         # A finished operation may run others, which may put more into the queue: it is read again each time.
         while waiting and 0 <= waiting[0].end_offset <= high_watermark:
