@@ -126,8 +126,8 @@ class MemoryWriter:
     """Partition logs as lists of batches.
 
     One test uses it, on its thread. `replicate` False holds the high watermark until `commit`; `slow` holds appends
-    until `finish`; appends end with `failure`; ensure_writable raises `unwritable`. It leads every partition, in the epoch
-    of `epochs` or 0; high_watermark takes any epoch of a partition that is not in `epochs`.
+    until `finish`; appends end with `failure`; ensure_writable raises `unwritable`. It leads every partition,
+    in the epoch of `epochs` or 0; high_watermark takes any epoch of a partition that is not in `epochs`.
     """
 
     def __init__(self) -> None:

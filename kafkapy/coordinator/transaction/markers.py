@@ -148,9 +148,7 @@ class LocalMarkerWriter:
         self._waiting.setdefault(partition, deque()).append(written)
         self._committed(partition)
         if not later.done:
-            self._timer.schedule(
-                later, self._timeout_ms(), lambda: later.fail(error_for(ErrorCode.REQUEST_TIMED_OUT))
-            )
+            self._timer.schedule(later, self._timeout_ms(), lambda: later.fail(error_for(ErrorCode.REQUEST_TIMED_OUT)))
 
     def _committed(self, partition: TopicPartition) -> None:
         waiting = self._waiting.get(partition)
