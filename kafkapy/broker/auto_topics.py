@@ -23,7 +23,7 @@ from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.slices import in_slices
 
 if TYPE_CHECKING:
-    from kafkapy.broker.controller_requests import ControllerRequests
+    from kafkapy.broker.controller_client import ControllerClient
     from kafkapy.controller.topic_admin import TopicAdmin
 
 LOGGED_AT_MOST: Final = 100
@@ -42,7 +42,7 @@ class AutoTopicCreation:
     """
 
     def __init__(
-        self, config: DynamicConfig, topic_admin: TopicAdmin, controller: ControllerRequests, cache: MetadataCache
+        self, config: DynamicConfig, topic_admin: TopicAdmin, controller: ControllerClient, cache: MetadataCache
     ) -> None:
         self._config = config
         self._topic_admin = topic_admin

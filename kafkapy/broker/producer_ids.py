@@ -27,7 +27,7 @@ from kafkapy.metadata.znodes import (
 from kafkapy.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
 if TYPE_CHECKING:
-    from kafkapy.broker.controller_requests import ControllerRequests
+    from kafkapy.broker.controller_client import ControllerClient
 
 BLOCK_SIZE: Final = 1000
 MAX_PRODUCER_ID: Final = 2**63 - 1
@@ -104,7 +104,7 @@ class ControllerBlocks:
     """
 
     def __init__(
-        self, node_id: int, broker_epoch: Callable[[], int], controller: ControllerRequests, own: BlockSource
+        self, node_id: int, broker_epoch: Callable[[], int], controller: ControllerClient, own: BlockSource
     ) -> None:
         self._node_id = node_id
         self._broker_epoch = broker_epoch

@@ -32,6 +32,9 @@ from kafkapy.protocol.registry import ApiKeys
 SERVED: Final[Mapping[int, ServedApi]] = {
     ApiKeys.LIST_OFFSETS: ServedApi(0, 11, 6),
     ApiKeys.METADATA: ServedApi(0, 13, 9),
+    ApiKeys.LEADER_AND_ISR: ServedApi(0, 7, 4),
+    ApiKeys.STOP_REPLICA: ServedApi(0, 4, 2),
+    ApiKeys.UPDATE_METADATA: ServedApi(0, 8, 6),
     ApiKeys.OFFSET_COMMIT: ServedApi(0, 10, 8),
     ApiKeys.OFFSET_FETCH: ServedApi(0, 10, 6),
     ApiKeys.FIND_COORDINATOR: ServedApi(0, 6, 3),

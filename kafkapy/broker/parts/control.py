@@ -12,7 +12,8 @@ from kafkapy.broker.apis import KafkaApis
 from kafkapy.broker.authorizer_parts import AuthorizerParts
 from kafkapy.broker.auto_topics import AutoTopicCreation
 from kafkapy.broker.context import BrokerContext
-from kafkapy.broker.controller_requests import ControllerRequests
+from kafkapy.broker.controller_channels import ControllerChannels
+from kafkapy.broker.controller_client import ControllerClient
 from kafkapy.broker.coordinators import Coordinators
 from kafkapy.broker.inter_broker import InterBrokerClient, endpoints_of
 from kafkapy.broker.logs_at_start import log_at_start
@@ -24,8 +25,6 @@ from kafkapy.broker.producer_ids import (
     StoreBlocks,
     highest_known_id,
 )
-from kafkapy.broker.unreachable_channel import UnreachableBrokerChannel
-from kafkapy.controller.broker_channel import BrokerChannel, LocalBrokerChannel
 from kafkapy.controller.controller import KafkaController
 from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.metadata.cache import MetadataCache
@@ -113,28 +112,37 @@ class Control(Part):
     name = "apis"
 
     def __init__(self) -> None:
-        self._requests: ControllerRequests | None = None
+        self._channels: ControllerChannels | None = None
+        self._requests: ControllerClient | None = None
 
     async def start(self, broker: Broker) -> None:
         """Make them; they are started when the ports are known."""
         plugins = broker.plugins
+        version = MetadataVersion.parse(broker.config.get_str(IBP))
+        self._channels = ControllerChannels(
+            broker.config,
+            broker.node_id,
+            version,
+            broker.replica_manager,
+            lambda: broker.context.controller.context.live_brokers,
+        )
         controller = KafkaController(
             broker.config,
             broker.node_id,
             broker.store,
             broker.metadata_cache,
             broker.repository,
-            lambda other: _channel_to(other, broker.replica_manager),
-            alone=broker.alone,
+            self._channels,
             replaced=broker.stop_failed,
             notify=plugins.notify,
             forget_offsets=lambda topics, count: broker.context.coordinators.forget_offsets(topics, count),
             logs_at_start=partial(log_at_start, broker.log_manager),
+            metadata_version=version,
         )
         topic_admin = TopicAdmin(controller)
         log_manager = broker.log_manager
         connect = partial(_connect, broker)
-        requests = ControllerRequests(
+        requests = ControllerClient(
             broker.node_id,
             broker.metadata_cache,
             lambda: controller.is_active,
@@ -175,11 +183,13 @@ class Control(Part):
         self._requests = requests
 
     async def stop(self, broker: Broker) -> None:
-        """Ask the controller nothing more."""
+        """Close the controller's connections to other brokers, and this broker's to the controller."""
         if hasattr(broker, "context"):
             await broker.context.producer_ids.close()
         if self._requests is not None:
             await self._requests.close()
+        if self._channels is not None:
+            await self._channels.close()
 
 
 class Followers(Part):
@@ -219,14 +229,6 @@ class Controllership(Part):
         await broker.context.controller.stop()
 
 
-def _channel_to(other: BrokerRegistration, replica_manager: ReplicaManager) -> BrokerChannel:
-    """How the controller reaches a broker. Other brokers than this one are not served yet."""
-    if other.id == replica_manager.broker_id:
-        return LocalBrokerChannel(replica_manager)
-    logger.error("Broker %d cannot be reached: a cluster of kafkapy has one broker", other.id)
-    return UnreachableBrokerChannel()
-
-
 def _connect(broker: Broker, purpose: str) -> InterBrokerClient:
     """A client of other brokers for requests that may take request.timeout.ms."""
     config = broker.config
@@ -239,7 +241,7 @@ def _connect(broker: Broker, purpose: str) -> InterBrokerClient:
     )
 
 
-def _producer_id_blocks(broker: Broker, controller: ControllerRequests) -> BlockSource:
+def _producer_id_blocks(broker: Broker, controller: ControllerClient) -> BlockSource:
     own = StoreBlocks(broker.node_id, broker.store)
     if not MetadataVersion.parse(broker.config.get_str(IBP)).has_allocated_producer_ids:
         return own

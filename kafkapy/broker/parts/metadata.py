@@ -10,7 +10,6 @@ from kafkapy.broker.identity import establish
 from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.config.broker import BrokerConfig
-from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.store import MetadataStore
 from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_USERS
@@ -78,9 +77,6 @@ class Configuration(Part):
         await repository.start((CONFIG_BROKERS, CONFIG_GROUPS, *((CONFIG_USERS,) if broker.has_sasl else ())))
         directories = [str(each.path) for each in broker.log_manager.live_dirs if each.persistent]
         broker.node_id, broker.cluster_id = await establish(broker.config, broker.store, directories)
-        if broker.alone:
-            # Before the logs are loaded. The registration decides between two brokers that start at once.
-            await ControllerStore(broker.store).check_alone(broker.node_id)
         repository.topics_read = broker.effects.check_topics
         broker.dynamic = DynamicConfig(broker.config, broker.node_id, repository)
         await broker.dynamic.start()
