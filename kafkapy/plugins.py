@@ -322,9 +322,7 @@ class PluginManager:
             self._owners[hook, name] = plugin
         return table
 
-    def _make(
-        self, hook: str, key: str, name: str, table: Mapping[str, Any], configured: str, *arguments: Any
-    ) -> Any:
+    def _make(self, hook: str, key: str, name: str, table: Mapping[str, Any], configured: str, *arguments: Any) -> Any:
         """The object that the factory of that name makes.
 
         ConfigError when there is no such factory, PluginError when it breaks the hook's contract.

@@ -212,6 +212,4 @@ class Coordinators:
         return known.contains(TRANSACTION_STATE_TOPIC) and not known.contains(partition)
 
     def _rebalanced(self, event: GroupEvent) -> None:
-        self._notify(
-            "group_rebalanced", group_id=event.group_id, generation=event.generation_id, members=event.members
-        )
+        self._notify("group_rebalanced", group_id=event.group_id, generation=event.generation_id, members=event.members)

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import sqlite3
+import threading
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kafkapy.metadata.embedded import FILE_NAME, EmbeddedStore
-from kafkapy.metadata.memory import MemoryStore
+from kafkapy.metadata.memory import MemoryStore, MemoryTree
 from kafkapy.metadata.store import (
     BadVersionError,
     Check,
@@ -489,3 +490,94 @@ class TestMemoryStore(StoreContract):
             await store.close()
 
         asyncio.run(test())
+
+
+class TestMemoryStoreOfACluster(StoreContract):
+    """Stores that share a tree, each on its own loop or on the same one."""
+
+    def run(self, test: Test) -> None:
+        async def opened() -> None:
+            store = MemoryStore(MemoryTree())
+            await store.start()
+            try:
+                await test(store)
+            finally:
+                await store.close()
+
+        asyncio.run(opened())
+
+    def run_with_two(self, test: Callable[[MemoryTree, MemoryStore, MemoryStore], Awaitable[None]]) -> None:
+        async def opened() -> None:
+            tree = MemoryTree()
+            one, two = MemoryStore(tree), MemoryStore(tree)
+            await one.start()
+            await two.start()
+            try:
+                await test(tree, one, two)
+            finally:
+                await one.close()
+                await two.close()
+
+        asyncio.run(opened())
+
+    def test_each_sees_what_the_other_wrote_and_hears_of_it(self) -> None:
+        async def test(_: MemoryTree, one: MemoryStore, two: MemoryStore) -> None:
+            seen: list[WatchEvent] = []
+            await two.watch_node("/a", seen.append)
+            await one.create("/a", b"x")
+            assert await two.get("/a") == await one.get("/a")
+            await asyncio.sleep(0)
+            assert seen == [WatchEvent(WatchEventType.CREATED, "/a")]
+            assert (one.is_shared, one.session_id != two.session_id) == (True, True)
+
+        self.run_with_two(test)
+
+    def test_a_closed_store_takes_its_ephemeral_nodes_and_nothing_else(self) -> None:
+        async def test(_: MemoryTree, one: MemoryStore, two: MemoryStore) -> None:
+            await one.create("/kept", b"x")
+            await one.create("/kept/one", ephemeral=True)
+            await two.create("/kept/two", ephemeral=True)
+            seen: list[WatchEvent] = []
+            await two.watch_children("/kept", seen.append)
+            await one.close()
+            assert await two.children("/kept") == ["two"]
+            await asyncio.sleep(0)
+            assert seen == [WatchEvent(WatchEventType.CHILDREN, "/kept")]
+
+        self.run_with_two(test)
+
+    def test_an_expired_session_loses_its_ephemeral_nodes_and_gets_a_successor(self) -> None:
+        async def test(tree: MemoryTree, one: MemoryStore, two: MemoryStore) -> None:
+            states: list[SessionState] = []
+            one.listen_session(states.append)
+            before = one.session_id
+            await one.create("/kept")
+            await one.create("/kept/one", ephemeral=True)
+            tree.expire(before)
+            with pytest.raises(StoreUnavailableError, match="has expired"):
+                await one.create("/kept/late", ephemeral=True)
+            await asyncio.sleep(0)
+            assert (states, one.session_id != before) == ([SessionState.EXPIRED, SessionState.CONNECTED], True)
+            assert await two.children("/kept") == []
+            await one.create("/kept/one", ephemeral=True)
+            assert (await two.get("/kept/one"))[1].ephemeral_owner == one.session_id
+
+        self.run_with_two(test)
+
+    def test_stores_of_two_threads_wait_for_each_other(self) -> None:
+        """A sequential node of each of 2 x 200 creates, whichever thread makes it."""
+        tree = MemoryTree()
+
+        async def write() -> None:
+            store = MemoryStore(tree)
+            await store.start()
+            for _ in range(200):
+                await store.create("/n_", sequential=True)
+            await store.close()
+
+        threads = [threading.Thread(target=asyncio.run, args=(write(),)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(tree.names["/"]) == [f"n_{number:010d}" for number in range(400)]

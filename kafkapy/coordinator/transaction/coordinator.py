@@ -193,9 +193,7 @@ class TransactionCoordinator:
         """
         asked = list(partitions)
         partition = self.partition_for(transactional_id)
-        return self.runtime.read(
-            partition, lambda shard, _: shard.verify_partitions(transactional_id, producer, asked)
-        )
+        return self.runtime.read(partition, lambda shard, _: shard.verify_partitions(transactional_id, producer, asked))
 
     def ensure_in_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition

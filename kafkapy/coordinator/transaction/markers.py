@@ -130,9 +130,7 @@ class LocalMarkerWriter:
             later.set(None)
             return
         self._waiting.setdefault(partition, deque()).append((end_offset, later))
-        self._timer.schedule(
-            later, self._timeout_ms(), lambda: later.fail(error_for(ErrorCode.REQUEST_TIMED_OUT))
-        )
+        self._timer.schedule(later, self._timeout_ms(), lambda: later.fail(error_for(ErrorCode.REQUEST_TIMED_OUT)))
 
     def _committed(self, partition: TopicPartition) -> None:
         waiting = self._waiting.get(partition)
