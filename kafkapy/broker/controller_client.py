@@ -1,4 +1,4 @@
-"""Requests of this broker to the controller of the cluster, on whichever broker it is.
+"""Requests of this broker to the controller of the cluster.
 
 Source: kafka.server.NodeToControllerChannelManager.
 """

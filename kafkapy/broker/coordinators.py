@@ -307,7 +307,7 @@ class Coordinators:
         return found.leader != self._broker_id and found.replicas != (self._broker_id,)
 
     async def look_for(self, topic: str) -> None:
-        """Learn how many partitions an internal topic has, when it exists and this is not known yet."""
+        """Learn the number of partitions of an internal topic that exists."""
         if not self.internal_topics.is_known(topic) and self._metadata_cache.contains(topic):
             await self.internal_topics.look_for(topic)
 

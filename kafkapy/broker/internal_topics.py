@@ -1,6 +1,6 @@
-"""How many partitions the coordinators' topics have: a group or transactional id belongs to one of them.
+"""The number of partitions of the coordinators' topics.
 
-The number of a topic is fixed once it exists. Another broker may create it, from another configuration, so a broker
+A group or transactional id belongs to one of them. The number of a topic is fixed once it exists. Another broker may create it, from another configuration, so a broker
 uses its own configured number for nothing but the creation. Source: GroupMetadataManager and TransactionStateManager,
 which read the number at the start only.
 """
@@ -46,7 +46,7 @@ class InternalTopics:
             await self._look(topic)
 
     def count(self, topic: str) -> int:
-        """The topic's number of partitions, or the configured one when the topic is not known yet."""
+        """The topic's number of partitions; the configured one for an unknown topic."""
         known = self._counts.get(topic)
         return self._config.get_int(PARTITION_COUNT_KEYS[topic]) if known is None else known
 
@@ -55,7 +55,7 @@ class InternalTopics:
         return topic in self._counts
 
     async def look_for(self, topic: str) -> bool:
-        """Read the number of a topic that may have been created; whether the topic exists.
+        """Read the number of a topic; whether the topic exists.
 
         It waits while the store fails.
         """

@@ -1,4 +1,4 @@
-"""Producer ids, taken in blocks, so that no two producers of a cluster ever share one.
+"""Producer ids, in blocks: no two producers of a cluster ever share one.
 
 The controller hands out the blocks (AllocateProducerIds, KIP-730). It keeps the end of the last one in the metadata
 store, and moves it on under the condition that nobody else has: a block whose answer is lost is never handed out again.
@@ -60,7 +60,10 @@ class BlockSource(Protocol):
     """Where a broker gets its blocks from."""
 
     async def allocate(self, least: int) -> ProducerIdBlock:
-        """A block that was never handed out, with ids from `least` on. MetadataStoreError or KafkaError."""
+        """A block that was never handed out.
+
+        Its ids are `least` or higher. MetadataStoreError, KafkaError.
+        """
 
 
 class StoreBlocks:

@@ -105,7 +105,7 @@ class Turn:
 
 
 class MarkerGuard:
-    """Tells whether a producer's transaction may have ended in a partition since the guard was made.
+    """Tells whether a producer's transaction may have ended in a partition meanwhile.
 
     Made by the runtime. Its user asks the transaction coordinator, and then looks at `valid` in the operation that
     writes the producer's records: no marker lies between the question and the records. `release` ends it.

@@ -120,7 +120,10 @@ class RequestQueues(Generic[Item]):
         self._closed = False
 
     def add(self, broker_id: int, item: Item) -> None:
-        """Send an item with the next request to a broker: in the next turn of the loop, or after the one in flight."""
+        """Send an item with the next request to a broker.
+
+        That leaves in the next turn of the loop, or after the request in flight.
+        """
         if self._closed:
             return
         queue = self._queues.get(broker_id)
@@ -130,7 +133,10 @@ class RequestQueues(Generic[Item]):
         queue.append(item)
 
     def remove(self, moved: Callable[[int, Item], bool]) -> list[Item]:
-        """Remove the items for which `moved(broker_id, item)` holds and that are not in flight, and return them."""
+        """Remove and return items that are not in flight.
+
+        `moved(broker_id, item)` selects them.
+        """
         removed: list[Item] = []
         for broker_id, queue in self._queues.items():
             kept: list[Item] = []

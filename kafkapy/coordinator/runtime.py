@@ -269,9 +269,9 @@ class CoordinatorRuntime(Generic[S]):
         return later
 
     def guard(self, partition: int, producer_id: int) -> MarkerGuard:
-        """A guard against a marker of a producer between a question to its coordinator and a write.
+        """A guard against a marker of a producer in the partition.
 
-        NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        See MarkerGuard. NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
         """
         return self._active(partition).guard(producer_id)
 

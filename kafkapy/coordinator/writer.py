@@ -82,9 +82,9 @@ class PartitionWriter(Protocol):
         """
 
     def high_watermark(self, partition: TopicPartition, leader_epoch: int) -> int:
-        """The offset below which all records are committed, as the leader of that epoch knows it.
+        """The offset below which all records are committed.
 
-        -1 when this broker does not lead the partition in that epoch: the offsets of its records may hold others by
+        The value of the leader of that epoch: -1 when this broker does not lead the partition in that epoch: the offsets of its records may hold others by
         now.
         """
 

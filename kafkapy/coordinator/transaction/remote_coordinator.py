@@ -1,4 +1,4 @@
-"""Transactions of a whole cluster for the brokers that producers write to: this coordinator's, and other brokers'.
+"""The transaction coordinators of a cluster, for the brokers that producers write to.
 
 A broker asks the coordinator of a transactional id whether partitions are in its transaction, or has it add them, by
 AddPartitionsToTxn from version 4 on (KIP-890). Source: org.apache.kafka.server.transaction.AddPartitionsToTxnManager.
@@ -98,7 +98,10 @@ class ClusterCoordinates:
         return self._ask(leader, transactional_id, producer, partitions, verify_only=True)
 
     def leaders_changed(self) -> None:
-        """Fail the questions in the queue of a broker that coordinates their ids no more; clients ask again."""
+        """Fail the questions in queues of brokers that do not coordinate their ids any more.
+
+        Clients ask again.
+        """
         moved = self._queues.remove(lambda broker_id, item: self._coordinator_of(item.transactional_id) != broker_id)
         for each in moved:
             each.later.fail(error_for(ErrorCode.NOT_COORDINATOR))

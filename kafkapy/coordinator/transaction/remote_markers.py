@@ -1,4 +1,4 @@
-"""Markers for the partitions of a whole cluster: into this broker's logs, or to the leaders on other brokers.
+"""Markers for the partitions of a cluster, here and on other brokers.
 
 Source: kafka.coordinator.transaction.TransactionMarkerChannelManager. A marker that could not be written is the
 caller's to try again: it looks for the partition's leader each time.
@@ -74,7 +74,7 @@ class ClusterMarkerWriter:
         return later
 
     def leaders_changed(self) -> None:
-        """Fail the markers that wait in the queue of a broker which leads their partitions no more."""
+        """Fail the markers in queues of brokers that do not lead their partitions any more."""
         for each in self._queues.remove(lambda broker_id, item: self._leader_of(item.partition) != broker_id):
             each.later.fail(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
