@@ -186,9 +186,7 @@ class Writer:
                     loaded.append(LoadedBatch([], batch.producer_id, batch.producer_epoch, True, marker.committed))
                 else:
                     records = [(record.key or b"", record.value) for record in decode_records(batch)]
-                    loaded.append(
-                        LoadedBatch(records, batch.producer_id, batch.producer_epoch, batch.is_transactional)
-                    )
+                    loaded.append(LoadedBatch(records, batch.producer_id, batch.producer_epoch, batch.is_transactional))
         return LoadedChunk(loaded, log.end, at_end=True)
 
     def sync(self, partition: TopicPartition) -> None:
