@@ -47,8 +47,8 @@ KEYS = {
     "log.segment.delete.delay.ms": "1000",
 }
 """Small internal topics with three replicas; sessions and lag times that a test can wait for."""
-STILL_REGISTERED = "is still registered"
-"""Part of the broker's last sentence when the session of its former life is not over."""
+STARTED = b"msg=started"
+"""In the line that a broker writes once it is registered and serves."""
 
 
 def wait_until(condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = WAIT_S) -> Any:
@@ -82,17 +82,17 @@ class Member(BrokerProcess):
         return self.process is not None and self.process.poll() is None and not self.paused
 
     def start(self, timeout_s: float = WAIT_S) -> Member:
-        """Start the broker; after a kill, again until the session of its former life is over."""
-        end = time.monotonic() + timeout_s
-        while True:
-            try:
-                super().start(timeout_s)
-            except BrokerFailedError:
-                if STILL_REGISTERED not in self.log_tail(3000) or time.monotonic() > end:
-                    raise
-                time.sleep(0.2)
-            else:
-                return self
+        """Start the broker, and wait until it serves: after a kill, when the session of its former life is over."""
+        before = self.log_path.stat().st_size if self.log_path.exists() else 0
+        super().start(timeout_s)
+
+        def serves() -> bool:
+            if self.process is None or self.process.poll() is not None:
+                raise BrokerFailedError(f"broker {self.broker_id} ended: {self.log_tail()}")
+            return STARTED in self.log_path.read_bytes()[before:]
+
+        wait_until(serves, lambda: f"broker {self.broker_id} serves: {self.log_tail()}", timeout_s)
+        return self
 
     def kill(self) -> None:
         """SIGKILL; it also ends a stopped process."""
