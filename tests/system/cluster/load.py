@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import confluent_kafka
+from system.cluster.processes import wait_until
 
 from kafkapy import KafkaProducer
 from kafkapy.errors import KafkaError
@@ -356,11 +357,13 @@ def check_transactions(bootstrap: str, load: TransactionalLoad) -> None:
 
 
 def check_group(bootstrap: str, topic: str, partitions: int, members: list[GroupMember]) -> None:
-    """The members together have seen each record at least once, and nothing else."""
+    """The members together see each record at least once, in the end, and nothing else."""
     for partition in range(partitions):
         wanted = {offset for offset, _ in read_partition(bootstrap, topic, partition)}
-        seen = {offset for member in members for offset in member.seen.get(partition, ())}
-        assert wanted <= seen, f"{len(wanted - seen)} records of {topic}-{partition} reached no member"
-        assert seen <= wanted, (
-            f"members saw records of {topic}-{partition} that are not there: {sorted(seen - wanted)[:5]}"
-        )
+
+        def missing(partition: int = partition, wanted: set[int] = wanted) -> set[int]:
+            return wanted - {offset for member in members for offset in list(member.seen.get(partition, ()))}
+
+        wait_until(lambda: not missing(), lambda: f"{len(missing())} more records of {topic} reach the group")
+        others = {offset for member in members for offset in list(member.seen.get(partition, ()))} - wanted
+        assert not others, f"members saw records of {topic}-{partition} that are not there: {sorted(others)[:5]}"
