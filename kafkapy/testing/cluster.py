@@ -132,7 +132,10 @@ class Cluster:
         return broker_id
 
     def stop_broker(self, broker_id: int) -> None:
-        """Stop a broker as SIGTERM does: its leaders move first. KeyError when it does not run."""
+        """Stop a broker as SIGTERM does: its leaders move first.
+
+        KeyError when it does not run.
+        """
         self.brokers.pop(broker_id).stop()
 
     def start_broker(self, broker_id: int, *, wipe: bool = False) -> None:
@@ -148,7 +151,7 @@ class Cluster:
         self.wait_for_brokers()
 
     def expire_session(self, broker_id: int) -> None:
-        """End a broker's session, as a metadata store does that has not heard of it for long."""
+        """End a broker's session, as a metadata store does after a silence."""
         store = self.brokers[broker_id].server.context.store
         self._tree.expire(store.session_id)
 
@@ -166,7 +169,7 @@ class Cluster:
         }
         if self._racks:
             keys["broker.rack"] = f"rack-{broker_id}"
-        overrides = {name.replace(".", "_"): value for name, value in keys.items()}
+        overrides: dict[str, Any] = {name.replace(".", "_"): value for name, value in keys.items()}
         broker = Broker(plugins=[_SharedStore(self._tree)], **overrides).start()
         self._ports[broker_id] = broker.port
         self.brokers[broker_id] = broker
@@ -226,9 +229,9 @@ class Cluster:
         _wait(strange, timeout_s)
 
     def wait_until_in_sync(self, topics: Iterable[str] | None = None, timeout_s: float = READY_S) -> None:
-        """Return when all partitions have a leader, and all replicas in sync, as each broker tells.
+        """Return when all partitions have a leader, and all replicas in sync.
 
-        By default those of all topics. KafkaTimeoutError with the partitions that have not.
+        Each broker has to say so; by default of all topics. KafkaTimeoutError with the partitions that have not.
         """
         names = None if topics is None else list(topics)
 

@@ -191,7 +191,7 @@ def health(settings: dict[str, object], as_json: bool) -> None:
 
 
 def _problems(values: Mapping[str, Any]) -> list[str]:
-    """What is not well, in words."""
+    """The reasons against health, in words."""
     dead, dirs = values["dead_brokers"], values["offline_log_dirs"]
     offline, few, behind = values["without_leader"], values["under_min_isr"], values["under_replicated"]
     return [
