@@ -54,7 +54,7 @@ def test_a_stopped_broker_shows_until_it_is_back_and_leads_again(cluster: Cluste
     rest = CommandLine(cluster.bootstrap_servers)
     said = rest.failure("cluster", "health")
     assert said == (
-        "The cluster is not healthy: broker 3 is dead, 1 partition is without a leader, 4 partitions are "
+        "The cluster is not healthy: broker 3 is dead, 1 partition is without a leader, 3 partitions are "
         "under-replicated."
     )
     rows = {(row["topic"], row["partition"]): row for row in rest.rows("cluster", "under-replicated")}
