@@ -270,12 +270,13 @@ SERVER_KEYS = (
         "kafkapy.metadata.store",
         STRING,
         None,
-        one_of("embedded", "zookeeper", "memory"),
+        non_empty(),
         HIGH,
-        "Store of the cluster metadata: embedded (a file in the metadata directory; one broker), zookeeper, or memory. "
+        "Registered store of the cluster metadata: embedded (a file in the metadata directory; one broker), zookeeper, "
+        "etcd, memory, or one from a plugin. "
         "With memory the broker writes no file and loses everything when it stops; it needs "
         "kafkapy.storage.backend=memory too, and log directories are only names. "
-        "Not set: zookeeper when zookeeper.connect is set, else embedded.",
+        "Not set: zookeeper when zookeeper.connect is set, etcd when kafkapy.etcd.endpoints is set, else embedded.",
     ),
     K(
         "kafkapy.storage.backend",
