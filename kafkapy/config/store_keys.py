@@ -13,6 +13,7 @@ PASSWORD = ConfigType.PASSWORD
 _ENDPOINT = r"(https?://)?(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}/?"
 _STORE_TYPES = ("PEM", "PKCS12", "JKS")
 
+# fmt: off
 ZOOKEEPER_KEYS = (
     K("zookeeper.connect", STRING, None, None, HIGH,
       "ZooKeeper servers, host:port, comma-separated, with an optional /path at the end. Setting it selects the "
