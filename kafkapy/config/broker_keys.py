@@ -295,7 +295,9 @@ REPLICATION_KEYS = (
       "Whether an out-of-sync replica may become leader as a last resort, which loses records.",
       CLUSTER),
     K("inter.broker.protocol.version", STRING, "3.9-IV0",
-      matches(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a version, as in 3.9 or 3.9-IV0"), MEDIUM, NO_EFFECT),
+      matches(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a version, as in 3.9 or 3.9-IV0"), MEDIUM,
+      "Version of the requests and records that brokers exchange. Set it to that of the oldest Apache Kafka broker in "
+      "the cluster during a rolling upgrade."),
     K("replica.selector.class", STRING, None, None, MEDIUM,
       "Selector of a consumer's preferred read replica (KIP-392). Not set: always the leader."),
     K("leader.replication.throttled.rate", LONG, MAX_LONG, at_least(0), MEDIUM,
