@@ -41,7 +41,7 @@ class FinalizedFeatures:
 
 
 def unsupported(levels: Mapping[str, int]) -> str:
-    """A sentence about the first finalized feature that this broker does not support, "" without one."""
+    """The reason why this broker cannot keep a finalized level; empty without one."""
     known = {each.name: each for each in FEATURES}
     for name, level in sorted(levels.items()):
         feature = known.get(name)
@@ -104,7 +104,7 @@ class FeatureChanges:
                 return
 
     async def _read(self) -> str:
-        """Why this broker cannot be part of the cluster, or ""."""
+        """The reason why this broker cannot be part of the cluster, or ""."""
         try:
             value, stat = await self._store.get(FEATURE)
         except NoNodeError:

@@ -23,7 +23,8 @@ NOTHING_READS: Final = (
     "sasl.mechanism.controller.*", "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
-    "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.replication.*", "follower.*", "log.local.retention.*",
+    "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.replication.*", "follower.*",
+    "log.local.retention.*",
 )  # fmt: skip
 """Whole families of keys."""
 

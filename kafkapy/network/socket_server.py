@@ -173,8 +173,8 @@ class SocketServer:
     Made and used by KafkaServer on the control loop's thread; its threads never take the GIL once they run.
 
     `request_channels` are where requests for Python come out: that of the clients, and that of the controller where
-    control.plane.listener.name is set. That listener has a thread and a queue of its own, so the controller's requests
-    wait behind nobody else's. `events` (the broker's event queue) tells of closed connections and carries log lines.
+    control.plane.listener.name is set. That listener has a separate thread and queue, so no request of a client delays
+    the controller. `events` (the broker's event queue) tells of closed connections and carries log lines.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class SocketServer:
         self._most_connections = most_connections
         self._said_connections = -1
         self._processors: list[Processor] = []
-        """Those of the clients, and behind them the one of the controller."""
+        """The clients' Processors, then the controller's."""
         self._acceptors: list[Acceptor] = []
         self._sockets: list[socket.socket] = []
         self._processor_threads: list[threading.Thread] = []

@@ -150,6 +150,8 @@ def summary(moves: Sequence[Move]) -> str:
     copied = sum(len(move.adding) for move in moves)
     unknown = sum(move.bytes is None for move in moves)
     partitions = "1 partition" if len(moves) == 1 else f"{len(moves):,} partitions"
+    if not copied:
+        return f"{partitions} change, without data to copy."
     replicas = "1 replica" if copied == 1 else f"{copied:,} replicas"
     size = f"{size_text(bytes_to_move(moves))}" + (f" and {unknown} of unknown size" if unknown else "")
     return f"{partitions} change, {replicas} with {size} to copy."
