@@ -1,8 +1,8 @@
 """The number of partitions of the coordinators' topics.
 
-A group or transactional id belongs to one of them. The number of a topic is fixed once it exists. Another broker may create it, from another configuration, so a broker
-uses its own configured number for nothing but the creation. Source: GroupMetadataManager and TransactionStateManager,
-which read the number at the start only.
+A group or transactional id belongs to one of them. The number of a topic is fixed once it exists. Another broker may
+create it, from another configuration, so a broker uses its own configured number for nothing but the creation. Source:
+GroupMetadataManager and TransactionStateManager, which read the number at the start only.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ class PartitionWriter(Protocol):
     def high_watermark(self, partition: TopicPartition, leader_epoch: int) -> int:
         """The offset below which all records are committed.
 
-        The value of the leader of that epoch: -1 when this broker does not lead the partition in that epoch: the offsets of its records may hold others by
-        now.
+        The value of the leader of that epoch: -1 when this broker does not lead the partition in it, as the offsets of
+        its records may hold others by now.
         """
 
     def end_offset(self, partition: TopicPartition) -> int:

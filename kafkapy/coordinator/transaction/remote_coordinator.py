@@ -98,7 +98,7 @@ class ClusterCoordinates:
         return self._ask(leader, transactional_id, producer, partitions, verify_only=True)
 
     def leaders_changed(self) -> None:
-        """Fail the questions in queues of brokers that do not coordinate their ids any more.
+        """Fail queued questions to brokers that do not coordinate their ids any more.
 
         Clients ask again.
         """

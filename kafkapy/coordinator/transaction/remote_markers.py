@@ -74,7 +74,7 @@ class ClusterMarkerWriter:
         return later
 
     def leaders_changed(self) -> None:
-        """Fail the markers in queues of brokers that do not lead their partitions any more."""
+        """Fail queued markers to brokers that do not lead their partitions any more."""
         for each in self._queues.remove(lambda broker_id, item: self._leader_of(item.partition) != broker_id):
             each.later.fail(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
