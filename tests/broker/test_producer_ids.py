@@ -82,6 +82,11 @@ class LossyStore(MemoryStore):
         super().__init__(tree)
         self._dice = dice
 
+    async def get(self, path: str, watch: Any = None) -> Any:
+        found = await super().get(path)
+        await asyncio.sleep(0)  # others change the node meanwhile
+        return found
+
     async def commit(self, operations: Any) -> Any:
         fate = self._dice.random()
         if fate < 0.1:
