@@ -5,24 +5,36 @@ Source: kafka.server.KafkaApis.isBrokerEpochStale (KIP-380).
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
-from kafkapy.errors import ErrorCode, error_for
+from kafkapy.errors import ErrorCode
+from kafkapy.types import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from kafkapy.broker.context import RequestContext
+
+logger = logging.getLogger("state.change.logger")
 
 NO_EPOCH: Final = -1
 """The broker epoch of a request version without one."""
 
 
-def refuse_former_registration(context: RequestContext, broker_epoch: int) -> None:
-    """STALE_BROKER_EPOCH for a request to an earlier registration of this broker.
+def refusal(context: RequestContext, broker_epoch: int) -> ErrorCode:
+    """The error of a whole request of a controller, NONE to serve it.
 
-    A larger epoch passes: the controller may see a new registration before this broker has its answer.
+    CLUSTER_AUTHORIZATION_FAILED; STALE_BROKER_EPOCH for a request to an earlier registration of this broker. A larger
+    epoch passes: the controller may see a new registration before this broker has its answer.
     """
+    if not context.authorize(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     current = context.broker.controller.broker_epoch
     if broker_epoch != NO_EPOCH and broker_epoch < current:
-        raise error_for(
-            ErrorCode.STALE_BROKER_EPOCH, f"the request is for broker epoch {broker_epoch}, this is epoch {current}"
+        logger.warning(
+            "The broker refused request %d of a controller for broker epoch %d: its epoch is %d",
+            context.api_key,
+            broker_epoch,
+            current,
         )
+        return ErrorCode.STALE_BROKER_EPOCH
+    return ErrorCode.NONE

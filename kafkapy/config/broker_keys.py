@@ -111,11 +111,12 @@ SERVER_KEYS = (
     K("kafka.metrics.polling.interval.secs", INT, 10, at_least(1), LOW, NO_EFFECT),
     K("telemetry.max.bytes", INT, 1024 * 1024, at_least(1), LOW,
       "Largest size in bytes of the metrics that a client pushes, after compression."),
-    K("kafkapy.metadata.store", STRING, None, one_of("embedded", "zookeeper", "memory"), HIGH,
-      "Store of the cluster metadata: embedded (a file in the metadata directory; one broker), zookeeper, or memory. "
+    K("kafkapy.metadata.store", STRING, None, non_empty(), HIGH,
+      "Registered store of the cluster metadata: embedded (a file in the metadata directory; one broker), zookeeper, "
+      "etcd, memory, or one from a plugin. "
       "With memory the broker writes no file and loses everything when it stops; it needs "
       "kafkapy.storage.backend=memory too, and log directories are only names. "
-      "Not set: zookeeper when zookeeper.connect is set, else embedded."),
+      "Not set: zookeeper when zookeeper.connect is set, etcd when kafkapy.etcd.endpoints is set, else embedded."),
     K("kafkapy.storage.backend", STRING, "local", non_empty(), MEDIUM,
       "Name of the registered storage backend that holds new segments: local (files), memory, or one from a plugin."),
     K("kafkapy.validate.compressed", STRING, "full", one_of("header", "full"), MEDIUM,
@@ -294,7 +295,9 @@ REPLICATION_KEYS = (
       "Whether an out-of-sync replica may become leader as a last resort, which loses records.",
       CLUSTER),
     K("inter.broker.protocol.version", STRING, "3.9-IV0",
-      matches(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a version, as in 3.9 or 3.9-IV0"), MEDIUM, NO_EFFECT),
+      matches(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a version, as in 3.9 or 3.9-IV0"), MEDIUM,
+      "Version of the requests and records that brokers exchange. Set it to that of the oldest Apache Kafka broker in "
+      "the cluster during a rolling upgrade."),
     K("replica.selector.class", STRING, None, None, MEDIUM,
       "Selector of a consumer's preferred read replica (KIP-392). Not set: always the leader."),
     K("leader.replication.throttled.rate", LONG, MAX_LONG, at_least(0), MEDIUM,

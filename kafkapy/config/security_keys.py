@@ -1,4 +1,4 @@
-"""The broker's keys for TLS, SASL, delegation tokens, secrets and ZooKeeper.
+"""The broker's keys for TLS, SASL, delegation tokens and secrets.
 
 Names and defaults are those of Apache Kafka 3.9. `listener.name.<listener in lower case>.<key>` sets a key of TLS or
 SASL for one listener, and `listener.name.<listener>.<mechanism in lower case>.<key>` for one mechanism of it.
@@ -142,41 +142,4 @@ TOKEN_KEYS = (
     K("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", None, LOW, "Cipher of encrypted passwords."),
     K("password.encoder.key.length", INT, 128, at_least(8), LOW, "Length in bits of the encryption key."),
     K("password.encoder.iterations", INT, 4096, at_least(1024), LOW, "Rounds of the key derivation."),
-)
-
-ZOOKEEPER_KEYS = (
-    K("zookeeper.connect", STRING, None, None, HIGH,
-      "ZooKeeper servers, host:port, comma-separated, with an optional /path at the end. Setting it selects the "
-      "zookeeper metadata store. The broker must be the only one of its cluster."),
-    K("zookeeper.session.timeout.ms", INT, 18000, None, HIGH, "Session timeout in ms."),
-    K("zookeeper.connection.timeout.ms", INT, None, None, HIGH,
-      "Time in ms to wait for a connection. Not set: zookeeper.session.timeout.ms."),
-    K("zookeeper.set.acl", BOOLEAN, False, None, HIGH, "Whether the broker creates znodes with restrictive ACLs."),
-    K("zookeeper.max.in.flight.requests", INT, 10, at_least(1), HIGH,
-      "Largest number of unanswered requests to ZooKeeper."),
-    K("zookeeper.ssl.client.enable", BOOLEAN, False, None, MEDIUM,
-      "Whether the broker connects to ZooKeeper over TLS."),
-    K("zookeeper.clientCnxnSocket", STRING, None, None, MEDIUM, NO_EFFECT),
-    K("zookeeper.ssl.keystore.location", STRING, None, None, MEDIUM, "Keystore for TLS to ZooKeeper."),
-    K("zookeeper.ssl.keystore.password", PASSWORD, None, None, MEDIUM, "Password of that keystore."),
-    K("zookeeper.ssl.keystore.type", STRING, None, None, MEDIUM, "Format of that keystore."),
-    K("zookeeper.ssl.truststore.location", STRING, None, None, MEDIUM, "Truststore for TLS to ZooKeeper."),
-    K("zookeeper.ssl.truststore.password", PASSWORD, None, None, MEDIUM, "Password of that truststore."),
-    K("zookeeper.ssl.truststore.type", STRING, None, None, MEDIUM, "Format of that truststore."),
-    K("zookeeper.ssl.protocol", STRING, "TLSv1.2", None, LOW, "TLS version towards ZooKeeper."),
-    K("zookeeper.ssl.enabled.protocols", LIST, None, None, LOW, "TLS versions accepted towards ZooKeeper."),
-    K("zookeeper.ssl.cipher.suites", LIST, None, None, LOW, "Cipher suites offered to ZooKeeper."),
-    K("zookeeper.ssl.endpoint.identification.algorithm", STRING, "HTTPS", None, LOW,
-      "Whether TLS compares ZooKeeper's host name with its certificate (HTTPS), or not (empty)."),
-    K("zookeeper.ssl.crl.enable", BOOLEAN, False, None, LOW, "Whether TLS checks revocation lists."),
-    K("zookeeper.ssl.ocsp.enable", BOOLEAN, False, None, LOW, "Whether TLS checks revocation online."),
-    K("zookeeper.metadata.migration.enable", BOOLEAN, False, None, HIGH, NO_EFFECT),
-    K("zookeeper.metadata.migration.min.batch.size", INT, 200, at_least(1), MEDIUM, NO_EFFECT, internal=True),
-    K("authorizer.zookeeper.url", STRING, None, None, LOW, "ZooKeeper servers for ACLs. Not set: zookeeper.connect."),
-    K("authorizer.zookeeper.connection.timeout.ms", INT, None, None, LOW,
-      "Time in ms to wait for that connection. Not set: zookeeper.connection.timeout.ms."),
-    K("authorizer.zookeeper.session.timeout.ms", INT, None, None, LOW,
-      "Timeout in ms of that session. Not set: zookeeper.session.timeout.ms."),
-    K("authorizer.zookeeper.max.in.flight.requests", INT, None, None, LOW,
-      "Largest number of unanswered requests of that session. Not set: zookeeper.max.in.flight.requests."),
 )

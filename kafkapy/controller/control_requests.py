@@ -63,7 +63,7 @@ def request_of(request: BrokerRequest, version: int, listener: str) -> list[Requ
 
 
 def response_of(request: BrokerRequest, version: int, responses: Iterable[Response]) -> BrokerResponse:
-    """What the broker answered; without the partitions that it took."""
+    """The answer of the broker, with the partitions that failed."""
     error = ErrorCode.NONE
     failed: dict[TopicPartition, ErrorCode] = {}
     for response in responses:

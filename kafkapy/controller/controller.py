@@ -507,11 +507,9 @@ class KafkaController:
         self, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:
         """The running reassignments among the partitions, None for all. NOT_CONTROLLER."""
-
-        async def running() -> dict[TopicPartition, ReplicaAssignment]:
-            return self.current.reassignments.in_progress(partitions)
-
-        found: dict[TopicPartition, ReplicaAssignment] = await self.submit("ListPartitionReassignments", running)
+        found: dict[TopicPartition, ReplicaAssignment] = await self.submit(
+            "ListPartitionReassignments", lambda: self.current.reassignments.in_progress(partitions)
+        )
         return found
 
 

@@ -308,7 +308,7 @@ class ControllerStore:
         try:
             return decode_preferred_elections(found[0])
         except ValueError as error:
-            logger.warning("Preferred elections in the metadata store are ignored: %s", error)
+            logger.warning("Elections of preferred leaders in the metadata store are ignored: %s", error)
             return []
 
     async def remove_preferred_elections(self) -> None:

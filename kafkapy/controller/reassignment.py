@@ -23,6 +23,7 @@ from kafkapy.controller.replica_state_machine import ReplicaStateMachine
 from kafkapy.controller.topic_deletion import TopicDeletionManager
 from kafkapy.errors import KafkaError
 from kafkapy.metadata.znodes import PartitionState, ReplicaAssignment
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("kafka.controller.KafkaController")
@@ -65,7 +66,7 @@ class PartitionReassignments:
         """
         results: dict[TopicPartition, KafkaError | None] = {}
         begun: dict[TopicPartition, ReplicaAssignment] = {}
-        for partition, target in wanted.items():
+        async for partition, target in in_slices(wanted.items()):
             try:
                 begun[partition] = self._plan(partition, target, allow_replication_factor_change)
             except KafkaError as error:
@@ -98,10 +99,10 @@ class PartitionReassignments:
             await self._store.remove_reassignments(lambda partition, _: partition in failed)
         return results.keys() - failed.keys()
 
-    def in_progress(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:
+    async def in_progress(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:
         """The running reassignments among the partitions, None for all."""
         result = {}
-        for partition in self._context.reassigning if partitions is None else partitions:
+        async for partition in in_slices(self._context.reassigning if partitions is None else partitions):
             assignment = self._assignment(partition)
             if assignment is not None and assignment.is_being_reassigned:
                 result[partition] = assignment
@@ -112,26 +113,34 @@ class PartitionReassignments:
 
     def _plan(self, partition: TopicPartition, target: Sequence[int] | None, any_factor: bool) -> ReplicaAssignment:
         assignment = self._assignment(partition)
-        if target is None:
-            if assignment is None or not assignment.is_being_reassigned:
-                raise errors.NoReassignmentInProgressError
-            return assignment.reassigned_to(assignment.origin)
-        _check_target(target)
         if assignment is None or self._context.is_topic_being_deleted(partition.topic):
             raise errors.UnknownTopicOrPartitionError("The partition does not exist.")
-        planned = assignment.reassigned_to(target)
-        live = self._context.eligible_brokers
-        if not set(planned.adding) <= live:
-            raise errors.InvalidReplicaAssignmentError(
-                f"Replica assignment has brokers that are not alive. Replica list: {list(planned.adding)}, "
-                f"live broker list: {sorted(live)}"
-            )
+        if target is None:
+            if not assignment.is_being_reassigned:
+                raise errors.NoReassignmentInProgressError
+            return assignment.reassigned_to(assignment.origin)
+        self._check_target(target, assignment)
         factor = len(assignment.origin)
         if not any_factor and len(target) != factor:
             raise errors.InvalidReplicationFactorError(
-                f"The replication factor is changed from {factor} to {len(target)}"
+                f"The partition has {factor} replicas and would have {len(target)}."
             )
-        return planned
+        return assignment.reassigned_to(target)
+
+    def _check_target(self, target: Sequence[int], assignment: ReplicaAssignment) -> None:
+        """INVALID_REPLICA_ASSIGNMENT unless these are live brokers, or replicas of the partition already."""
+        if not target:
+            raise errors.InvalidReplicaAssignmentError("The assignment has no replicas.")
+        live = self._context.eligible_brokers
+        seen: set[int] = set()
+        for broker in target:
+            if broker not in live and broker not in assignment.origin:
+                raise errors.InvalidReplicaAssignmentError(
+                    f"The assignment has broker {broker}, which is not alive. Live brokers: {sorted(live)}"
+                )
+            if broker in seen:
+                raise errors.InvalidReplicaAssignmentError(f"The assignment has broker {broker} twice.")
+            seen.add(broker)
 
     async def _begin(
         self, begun: Mapping[TopicPartition, ReplicaAssignment]
@@ -256,14 +265,3 @@ class PartitionReassignments:
             ReplicaStatus.NON_EXISTENT,
         ):
             await self._replicas.handle_state_changes(known, status)
-
-
-def _check_target(target: Sequence[int]) -> None:
-    if not target:
-        raise errors.InvalidReplicaAssignmentError("Empty replica list specified in partition reassignment.")
-    if len(set(target)) != len(target):
-        raise errors.InvalidReplicaAssignmentError(
-            f"Duplicate replica ids in partition reassignment replica list: {list(target)}"
-        )
-    if min(target) < 0:
-        raise errors.InvalidReplicaAssignmentError(f"Invalid broker id in replica list: {list(target)}")

@@ -206,10 +206,12 @@ class ReplicaManager:
                     )
             if self.fetchers is not None and starts:
                 self.fetchers.add(starts)
-        leaders = sum(1 for partition in self._partitions.values() if partition.is_leader)
-        logger.info(
-            "The broker took over %d partitions, of which %d failed; it leads %d", len(wanted), len(failed), leaders
-        )
+        if wanted:
+            leaders = sum(1 for partition in self._partitions.values() if partition.is_leader)
+            lost = sum(1 for partition, _ in wanted if partition.topic_partition in failed)
+            logger.info(
+                "The broker took over %d partitions, of which %d failed; it leads %d", len(wanted), lost, leaders
+            )
         return BrokerResponse(partition_errors=failed)
 
     def _stale(self, request: BrokerRequest) -> BrokerResponse:

@@ -16,7 +16,7 @@ NEWER = {ApiKeys.INIT_PRODUCER_ID: 6}
 """Served in a version that Kafka has, but keeps from clients until it is stable (two-phase commit, KIP-939)."""
 NOT_SERVED = {
     "quotas": {48, 49},
-    "KRaft controllers": {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 80, 81, 82, 94},
+    "KRaft controllers": {52, 53, 54, 58, 59, 62, 63, 70, 73, 80, 81, 82, 94},
     "client metrics": {71, 72},
     "share groups": {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92},
     "streams groups": {88, 89, 93},
@@ -27,6 +27,9 @@ OF_ZOOKEEPER_CLUSTERS = {
     ApiKeys.LEADER_AND_ISR: (0, 7),
     ApiKeys.STOP_REPLICA: (0, 4),
     ApiKeys.UPDATE_METADATA: (0, 8),
+    ApiKeys.CONTROLLED_SHUTDOWN: (0, 3),
+    ApiKeys.ALTER_PARTITION: (0, 3),
+    ApiKeys.ALLOCATE_PRODUCER_IDS: (0, 0),
 }
 """Versions of Apache Kafka 3.9, the last release with these APIs between brokers."""
 

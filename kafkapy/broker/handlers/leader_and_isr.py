@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.controller_requests import refuse_former_registration
+from kafkapy.broker.controller_requests import refusal
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import LeaderAndIsr, LeaderAndIsrPartition
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
@@ -34,7 +34,7 @@ from kafkapy.protocol.messages.leader_and_isr import (
     LeaderAndIsrResponse,
 )
 from kafkapy.slices import in_slices
-from kafkapy.types import ZERO_UUID, AclOperation, Endpoint, TopicPartition
+from kafkapy.types import ZERO_UUID, Endpoint, TopicPartition
 
 REQUEST = LeaderAndIsrRequest
 RESPONSE = LeaderAndIsrResponse
@@ -48,8 +48,9 @@ async def handle(context: RequestContext, request: LeaderAndIsrRequest) -> Leade
 
     CLUSTER_AUTHORIZATION_FAILED, STALE_BROKER_EPOCH and STALE_CONTROLLER_EPOCH for the whole.
     """
-    context.authorize_cluster(AclOperation.CLUSTER_ACTION)
-    refuse_former_registration(context, request.broker_epoch)
+    refused = refusal(context, request.broker_epoch)
+    if refused is not ErrorCode.NONE:
+        return _answer(context.api_version, request, refused, {partition: refused for partition, _ in _states(request)})
     partitions = {partition: _wanted(each) async for partition, each in in_slices(_states(request))}
     response = await context.broker.replica_manager.become_leader_or_follower(
         LeaderAndIsr(
@@ -69,11 +70,11 @@ async def handle(context: RequestContext, request: LeaderAndIsrRequest) -> Leade
 
 
 def error_response(request: LeaderAndIsrRequest, error: ErrorCode, message: str) -> LeaderAndIsrResponse:
-    """The error for the whole and for every partition, in the form of every version."""
+    """The error for the whole and for every partition."""
     del message
+    by_id = any(topic.topic_id != ZERO_UUID for topic in request.topic_states)
     errors = {partition: error for partition, _ in _states(request)}
-    old, new = _answer(0, request, error, errors), _answer(FIRST_BY_ID, request, error, errors)
-    return LeaderAndIsrResponse(error_code=error, partition_errors=old.partition_errors, topics=new.topics)
+    return _answer(FIRST_BY_ID if by_id else 0, request, error, errors)
 
 
 def _states(request: LeaderAndIsrRequest) -> Iterable[tuple[TopicPartition, LeaderAndIsrPartitionState]]:

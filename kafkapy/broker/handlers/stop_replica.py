@@ -20,12 +20,12 @@ from collections.abc import Iterable
 from itertools import chain
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.controller_requests import refuse_former_registration
+from kafkapy.broker.controller_requests import refusal
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import StopReplica, StopReplicaPartition
 from kafkapy.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from kafkapy.slices import in_slices
-from kafkapy.types import AclOperation, TopicPartition
+from kafkapy.types import TopicPartition
 
 REQUEST = StopReplicaRequest
 RESPONSE = StopReplicaResponse
@@ -39,8 +39,9 @@ async def handle(context: RequestContext, request: StopReplicaRequest) -> StopRe
 
     CLUSTER_AUTHORIZATION_FAILED, STALE_BROKER_EPOCH and STALE_CONTROLLER_EPOCH for the whole.
     """
-    context.authorize_cluster(AclOperation.CLUSTER_ACTION)
-    refuse_former_registration(context, request.broker_epoch)
+    refused = refusal(context, request.broker_epoch)
+    if refused is not ErrorCode.NONE:
+        return error_response(request, refused, refused.message)
     partitions = {partition: each async for partition, each in in_slices(_stopped(request))}
     response = await context.broker.replica_manager.stop_replicas(
         StopReplica(request.controller_id, request.controller_epoch, request.broker_epoch, partitions)

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.controller_requests import refuse_former_registration
+from kafkapy.broker.controller_requests import refusal
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.metadata.broker_requests import UpdateMetadata, UpdateMetadataPartition
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
@@ -34,7 +34,7 @@ from kafkapy.protocol.messages.update_metadata import (
     UpdateMetadataResponse,
 )
 from kafkapy.slices import in_slices
-from kafkapy.types import ZERO_UUID, AclOperation, Endpoint, SecurityProtocol, TopicPartition
+from kafkapy.types import ZERO_UUID, Endpoint, SecurityProtocol, TopicPartition
 
 REQUEST = UpdateMetadataRequest
 RESPONSE = UpdateMetadataResponse
@@ -48,8 +48,9 @@ async def handle(context: RequestContext, request: UpdateMetadataRequest) -> Upd
     CLUSTER_AUTHORIZATION_FAILED, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH; INVALID_REQUEST for an unknown security
     protocol.
     """
-    context.authorize_cluster(AclOperation.CLUSTER_ACTION)
-    refuse_former_registration(context, request.broker_epoch)
+    refused = refusal(context, request.broker_epoch)
+    if refused is not ErrorCode.NONE:
+        return UpdateMetadataResponse(error_code=refused)
     partitions = {partition: _known(each) async for partition, each in in_slices(_states(request))}
     response = await context.broker.replica_manager.update_metadata(
         UpdateMetadata(
