@@ -99,9 +99,7 @@ class PartitionReassignments:
             await self._store.remove_reassignments(lambda partition, _: partition in failed)
         return results.keys() - failed.keys()
 
-    async def in_progress(
-        self, partitions: Iterable[TopicPartition] | None
-    ) -> dict[TopicPartition, ReplicaAssignment]:
+    async def in_progress(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:
         """The running reassignments among the partitions, None for all."""
         result = {}
         async for partition in in_slices(self._context.reassigning if partitions is None else partitions):
