@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from kafkapy.config import store_keys
 from kafkapy.config.accepted_keys import ACCEPTED_KEYS
 from kafkapy.config.broker import BROKER_CONFIG_DEF
 from kafkapy.config.group import BROKER_KEYS, GROUP_CONFIG_DEF
@@ -22,18 +23,18 @@ NOTHING_READS: Final = (
     "sasl.mechanism.controller.*", "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
-    "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.*", "follower.*", "log.local.retention.*",
+    "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.replication.*", "follower.*",
+    "log.local.retention.*",
 )  # fmt: skip
 """Whole families of keys."""
 
 _SINGLE_KEYS: Final = frozenset((
-    "alter.config.policy.class.name", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
+    "alter.config.policy.class.name", "auto.include.jmx.reporter",
     "broker.heartbeat.interval.ms", "broker.session.timeout.ms", "client.quota.callback.class",
-    "control.plane.listener.name",
-    "controller.socket.timeout.ms", "create.topic.policy.class.name",
+    "create.topic.policy.class.name",
     "delete.records.purgatory.purge.interval.requests", "early.start.listeners", "eligible.leader.replicas.enable",
     "fetch.purgatory.purge.interval.requests", "group.coordinator.append.linger.ms", "group.coordinator.new.enable",
-    "group.coordinator.threads", "initial.broker.registration.timeout.ms", "inter.broker.protocol.version",
+    "group.coordinator.threads", "initial.broker.registration.timeout.ms",
     "log.cleaner.io.buffer.size", "log.dir.failure.timeout.ms", "log.message.format.version", "log.preallocate",
     "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
     "num.replica.fetchers", "offsets.commit.required.acks", "principal.builder.class", "process.roles",
@@ -65,10 +66,12 @@ WITHOUT_EFFECT: Final = (
 
 AUTHORIZER_KEYS: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
 ZOOKEEPER_KEYS: Final = frozenset(("zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms"))
+ETCD_KEYS: Final = frozenset(key.name for key in store_keys.ETCD_KEYS)
 TLS_KEYS: Final = frozenset(key.name for key in SSL_KEYS) - WITHOUT_EFFECT
 CONDITIONAL: Final[Mapping[str, Callable[[BrokerConfig], bool]]] = {
     **dict.fromkeys(AUTHORIZER_KEYS, lambda config: bool(config.get_str("authorizer.class.name"))),
     **dict.fromkeys(ZOOKEEPER_KEYS, lambda config: config.metadata_store == "zookeeper"),
+    **dict.fromkeys(ETCD_KEYS, lambda config: config.metadata_store == "etcd"),
     **dict.fromkeys(TLS_KEYS, lambda config: any(each.security_protocol.tls for each in config.listeners)),
 }
 """Broker keys that depend on another key, with a function that tells whether they have an effect. An authorizer may

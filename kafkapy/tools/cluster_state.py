@@ -191,15 +191,29 @@ def health(settings: dict[str, object], as_json: bool) -> None:
 
 
 def _problems(values: Mapping[str, Any]) -> list[str]:
-    listed = {
-        "controller": "it has no controller" if values["controller"] is None else "",
-        "dead_brokers": f"brokers {', '.join(map(str, values['dead_brokers']))} are dead",
-        "offline_log_dirs": f"log directories are offline on brokers {', '.join(map(str, values['offline_log_dirs']))}",
-        "without_leader": f"{values['without_leader']} partitions have no leader",
-        "under_min_isr": f"{values['under_min_isr']} are under their min ISR",
-        "under_replicated": f"{values['under_replicated']} are under-replicated",
-    }
-    return [text for name, text in listed.items() if (text if name == "controller" else values[name])]
+    """The reasons against health, in words."""
+    dead, dirs = values["dead_brokers"], values["offline_log_dirs"]
+    offline, few, behind = values["without_leader"], values["under_min_isr"], values["under_replicated"]
+    return [
+        *(["it has no controller"] if values["controller"] is None else []),
+        *([f"{'broker' if len(dead) == 1 else 'brokers'} {_listed(dead)} {_be(len(dead))} dead"] if dead else []),
+        *([f"log directories of broker {_listed(sorted(set(dirs)))} are offline"] if dirs else []),
+        *([f"{_counted(offline)} without a leader"] if offline else []),
+        *([f"{_counted(few)} under the min ISR"] if few else []),
+        *([f"{_counted(behind)} under-replicated"] if behind else []),
+    ]
+
+
+def _counted(partitions: int) -> str:
+    return f"{partitions} {'partition' if partitions == 1 else 'partitions'} {_be(partitions)}"
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _listed(brokers: Sequence[int]) -> str:
+    return ", ".join(map(str, brokers))
 
 
 def _reassigning(admin: KafkaAdminClient) -> int:

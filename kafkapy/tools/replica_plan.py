@@ -85,7 +85,8 @@ def without(
     """The partitions of a leaving broker, with another broker in its position.
 
     All other replicas stay. `current` holds all partitions of the cluster, whose replicas count as load. `racks` names
-    the live brokers, `to` those that may get replicas (default: all). KafkaError when a partition has a replica on all of these.
+    the live brokers, `to` those that may get replicas (default: all). KafkaError when a partition has a replica on all
+    of these.
     """
     load = Counter(broker for replicas in current.values() for broker in replicas)
     targets = sorted((racks.keys() if to is None else set(to)) - {leaving})

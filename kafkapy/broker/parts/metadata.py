@@ -6,28 +6,30 @@ import logging
 from pathlib import Path
 
 from kafkapy.broker.dynamic_config import DynamicConfig
+from kafkapy.broker.finalized_features import FeatureChanges, FinalizedFeatures
 from kafkapy.broker.identity import establish
 from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.metadata.config_repository import ConfigRepository
-from kafkapy.metadata.store import MetadataStore
 from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_USERS
 from kafkapy.network.socket_server import SocketServerConfig
 
-__all__ = ["ConfigChanges", "Configuration", "Store"]
+__all__ = ["ConfigChanges", "Configuration", "Features", "Store"]
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
 
 class Store(Part):
-    """Opens the metadata store: SQLite in a log directory, ZooKeeper, or memory."""
+    """Opens the metadata store that the configuration names."""
 
     name = "metadata store"
 
     async def start(self, broker: Broker) -> None:
         """Connect, or open its file. MetadataStoreError."""
-        store = _make_store(broker)
+        if broker.config.metadata_store == "embedded":
+            _prepare_directory(broker)
+        store = broker.plugins.create_metadata_store(broker.config)
         await store.start()
         broker.store = store
 
@@ -37,21 +39,9 @@ class Store(Part):
             await broker.store.close()
 
 
-def _make_store(broker: Broker) -> MetadataStore:
-    config = broker.config
-    if config.metadata_store == "zookeeper":
-        from kafkapy.metadata.zookeeper import ZooKeeperStore
-
-        session_ms = config.get_int("zookeeper.session.timeout.ms")
-        connection_ms = config.get_optional_int("zookeeper.connection.timeout.ms") or session_ms
-        return ZooKeeperStore(config.get_str("zookeeper.connect"), session_ms, connection_ms)
-    if config.keeps_nothing:
-        from kafkapy.metadata.memory import MemoryStore
-
-        return MemoryStore()
-    from kafkapy.metadata.embedded import EmbeddedStore
-
-    directory = Path(config.metadata_log_dir).absolute()
+def _prepare_directory(broker: Broker) -> None:
+    """Make the directory of the embedded store. StartupError."""
+    directory = Path(broker.config.metadata_log_dir).absolute()
     for log_dir in broker.log_manager.offline_dirs:
         if log_dir.path == directory:
             raise StartupError(f"Directory {directory} cannot hold the cluster's metadata: {log_dir.failure}")
@@ -59,7 +49,6 @@ def _make_store(broker: Broker) -> MetadataStore:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StartupError(f"Directory {directory} cannot be made: {error.strerror}") from error
-    return EmbeddedStore(directory)
 
 
 class Configuration(Part):
@@ -87,6 +76,28 @@ class Configuration(Part):
         """Follow the store no more."""
         if hasattr(broker, "repository"):
             await broker.repository.stop()
+
+
+class Features(Part):
+    """Follows the cluster's finalized features."""
+
+    name = "finalized features"
+
+    def __init__(self) -> None:
+        self._changes: FeatureChanges | None = None
+
+    async def start(self, broker: Broker) -> None:
+        """Read them. StartupError for one that this broker does not support."""
+        broker.features = FinalizedFeatures(follows_node=broker.config.metadata_store == "zookeeper")
+        if broker.store.is_shared:
+            self._changes = FeatureChanges(broker.store, broker.features, broker.stop_failed)
+            await self._changes.start()
+
+    async def stop(self, broker: Broker) -> None:
+        """Follow them no more."""
+        del broker
+        if self._changes is not None:
+            await self._changes.stop()
 
 
 class ConfigChanges(Part):
