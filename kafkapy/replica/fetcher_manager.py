@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from kafkapy.clients.cluster import BrokerNode
 from kafkapy.replica.fetcher_api import FetcherEvents, FetcherMetrics, FetchStart, FollowerVersions
-from kafkapy.types import TopicPartition
+from kafkapy.types import Endpoint, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.config.clients import ClientConfig
+    from kafkapy.log.log_manager import LogManager
 
 __all__ = ["ReplicaFetcherManager"]
 
@@ -28,13 +28,14 @@ class ReplicaFetcherManager:
         self,
         config: BrokerConfig,
         broker_id: int,
+        log_manager: LogManager,
         client_config: ClientConfig,
-        leaders: Callable[[int], BrokerNode | None],
+        leaders: Callable[[int], Endpoint | None],
         events: FetcherEvents,
         *,
         versions: FollowerVersions = FollowerVersions(),  # noqa: B008
     ) -> None:
-        """`client_config`: see inter_broker_client_config; `leaders`: a live broker's inter-broker address."""
+        """`client_config`: see inter_broker_client_config; `leaders`: an EndpointOf of the inter-broker listener."""
         raise NotImplementedError
 
     @property
