@@ -16,11 +16,12 @@ export PYTHON
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build serve test quick test-spark test-spark-tables lint asan tsan soak mutants perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel docs clean
+.PHONY: help build serve cluster test quick test-spark test-spark-tables lint asan tsan soak mutants perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel docs clean
 
 help:
 	@echo 'build         .venv with kafkapy-server in it'
 	@echo 'serve         build, then a broker on config/server.properties (CONFIG=, ARGS="--override k=v")'
+	@echo 'cluster       build, then three brokers on one machine with etcd (ARGS="--store zookeeper --brokers 5")'
 	@echo 'test          build, lint, and all tests but the long ones, in parallel (ARGS=... goes to pytest)'
 	@echo 'quick         lint and unit tests of what changed since main, within a minute'
 	@echo 'test-spark    only the tests of the Spark connector (plugins/kafkapy-spark), on a real Spark as in "test"'
@@ -74,6 +75,11 @@ $(STAMPS)/test-venv: $(STAMPS)/venv pyproject.toml
 
 serve: build
 	@exec $(BIN)/kafkapy-server $(CONFIG) $(ARGS)
+
+# Data stay in data/cluster. Ctrl-C stops brokers and store.
+cluster: build
+	@scripts/system-packages cluster
+	@exec $(BIN)/python scripts/cluster.py $(ARGS)
 
 # --- checking -----------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.config.config_def import ConfigKey
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
+    from kafkapy.metadata.store import MetadataStore
     from kafkapy.security.authorizer.base import Authorizer
     from kafkapy.security.sasl.base import CallbackHandler, SaslMechanism
     from kafkapy.types import TopicPartition
@@ -76,6 +77,18 @@ def register_storage_backends() -> Mapping[str, Callable[[BrokerConfig], Any]]: 
     makes, opens, lists, seals and deletes segments and hands out file descriptors. The data plane reads and writes
     those itself, so a backend is never on the path of a record. Called on worker threads.
     Built in: ``local``, ``memory``.
+    """
+
+
+@hookspec
+def register_metadata_stores() -> Mapping[str, Callable[[BrokerConfig], MetadataStore]]:  # type: ignore[empty-body]
+    """Metadata stores by name, for the key kafkapy.metadata.store.
+
+    Each value is called with the broker's configuration, once, and gives a `kafkapy.metadata.store.MetadataStore` that
+    is not open yet; its docstrings are the contract. The broker calls `start()` first and `close()` last; all calls are
+    on the control loop. `start()` raises a `StoreUnavailableError` with one sentence when the store cannot be reached.
+    A store that other brokers share has `is_shared` true, and an epoch (`created_transaction`) that grows.
+    Built in: ``embedded``, ``memory``, ``zookeeper``, ``etcd``.
     """
 
 

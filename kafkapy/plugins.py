@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
+    from kafkapy.metadata.store import MetadataStore
     from kafkapy.security.authorizer.base import Authorizer
     from kafkapy.security.sasl.base import CallbackHandler, SaslMechanism
 
@@ -43,6 +44,7 @@ BUILTIN_PLUGINS: Final[Sequence[str]] = (
     "kafkapy.security.sasl.mechanisms",
     "kafkapy.log.backends.local",
     "kafkapy.log.backends.memory",
+    "kafkapy.metadata.registered_stores",
     "kafkapy.coordinator.group.assignors.uniform",
     "kafkapy.coordinator.group.assignors.range",
 )
@@ -144,6 +146,11 @@ class PluginManager:
         return self._table("register_storage_backends")
 
     @cached_property
+    def metadata_stores(self) -> Mapping[str, Callable[[BrokerConfig], MetadataStore]]:
+        """Metadata-store factories by name."""
+        return self._table("register_metadata_stores")
+
+    @cached_property
     def partitioners(self) -> Mapping[str, Callable[..., Any]]:
         """Partitioner factories by name."""
         return self._table("register_partitioners")
@@ -229,6 +236,16 @@ class PluginManager:
         """All storage backends by name: a topic may name any of them. PluginError."""
         hook, key, backends = "register_storage_backends", "kafkapy.storage.backend", self.storage_backends
         return {name: self._make(hook, key, name, backends, name, config) for name in backends}
+
+    def create_metadata_store(self, config: BrokerConfig) -> MetadataStore:
+        """The configured metadata store, not open.
+
+        ConfigError when kafkapy.metadata.store names one that is not registered.
+        """
+        name = config.metadata_store
+        hook, key = "register_metadata_stores", "kafkapy.metadata.store"
+        store: MetadataStore = self._make(hook, key, name, self.metadata_stores, name, config)
+        return store
 
     def create_partition_assignor(self, key: str, name: str, configured: str) -> ConsumerPartitionAssignor:
         """A consumer's assignor by name. ConfigError for `key` when no plugin registered the name."""
@@ -322,9 +339,7 @@ class PluginManager:
             self._owners[hook, name] = plugin
         return table
 
-    def _make(
-        self, hook: str, key: str, name: str, table: Mapping[str, Any], configured: str, *arguments: Any
-    ) -> Any:
+    def _make(self, hook: str, key: str, name: str, table: Mapping[str, Any], configured: str, *arguments: Any) -> Any:
         """The object that the factory of that name makes.
 
         ConfigError when there is no such factory, PluginError when it breaks the hook's contract.

@@ -80,7 +80,7 @@ class Reporter:
 def test_there_are_the_hooks_of_the_documentation() -> None:
     documented = re.findall(r"^### `(\w+)`$", (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(documented) == sorted(HOOKS)
-    assert len(HOOKS) == 16
+    assert len(HOOKS) == 17
 
 
 @pytest.mark.parametrize("name", sorted(HOOKS))
@@ -117,6 +117,7 @@ def test_the_built_in_plugins_are_registered_through_hooks() -> None:
     assert set(manager.authorizers) >= {"allow_all"}
     assert set(manager.sasl_mechanisms) >= {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
     assert set(manager.storage_backends) >= {"local", "memory"}
+    assert set(manager.metadata_stores) == {"embedded", "memory", "zookeeper", "etcd"}
 
 
 def test_a_name_that_two_plugins_claim_is_refused() -> None:
@@ -190,6 +191,9 @@ MAKERS: dict[str, Callable[[PluginManager, Any], object]] = {
         BrokerConfig({"authorizer.class.name": name})
     ),
     "register_storage_backends": lambda manager, name: manager.create_storage_backends(BrokerConfig({})),
+    "register_metadata_stores": lambda manager, name: manager.create_metadata_store(
+        BrokerConfig({"kafkapy.metadata.store": name})
+    ),
     "register_partition_assignors": lambda manager, name: manager.create_partition_assignor("key", name, name),
     "register_group_assignors": lambda manager, name: manager.create_group_assignors(
         BrokerConfig({"group.consumer.assignors": name})
@@ -202,6 +206,9 @@ MISSING = {
     "register_authorizers": "decisions_epoch, configure, authorize, authorize_by_resource_type, create_acls, "
     "delete_acls, acls and close",
     "register_storage_backends": "persistent, open_log, list_logs, rename_log and delete_log",
+    "register_metadata_stores": "start, close, session_id, is_shared, last_transaction, get, get_many, exists, "
+    "children, commit, watch_node, watch_children, listen_session, create, set, delete, ensure_path, ensure_paths and "
+    "subtree",
     "register_partition_assignors": "supported_protocols, subscription_user_data, assign and on_assignment",
     "register_group_assignors": "assign",
     "register_metrics_reporters": "start and close",

@@ -7,17 +7,19 @@ Source: kafka.server.BrokerServer, where the group and the transaction coordinat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from kafkapy.broker.internal_topics import PARTITION_COUNT_KEYS, InternalTopics
 from kafkapy.coordinator.clock import LoopClock
 from kafkapy.coordinator.group.config import GroupConfig
+from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.writer import PartitionLogWriter
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from kafkapy.metadata.znodes import decode_topic, topic_path
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -26,18 +28,24 @@ if TYPE_CHECKING:
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.coordinator.group.coordinator import GroupCoordinator
     from kafkapy.coordinator.group.shard import GroupEvent
+    from kafkapy.coordinator.peers import SenderPeers
     from kafkapy.coordinator.result import Later
     from kafkapy.coordinator.transaction.coordinator import TransactionCoordinator
     from kafkapy.coordinator.transaction.markers import LocalMarkerWriter, Marker
+    from kafkapy.coordinator.transaction.remote_coordinator import ClusterCoordinates
+    from kafkapy.coordinator.transaction.remote_markers import ClusterMarkerWriter
     from kafkapy.coordinator.transaction.verification import TransactionVerification
     from kafkapy.metadata.cache import MetadataCache
+    from kafkapy.metadata.inter_broker_sender import InterBrokerSender
     from kafkapy.metadata.store import MetadataStore
     from kafkapy.replica.replica_manager import ReplicaManager
 
-PARTITION_COUNT_KEYS: Final = {
-    GROUP_METADATA_TOPIC: "offsets.topic.num.partitions",
-    TRANSACTION_STATE_TOPIC: "transaction.state.log.num.partitions",
-}
+DELETION_REMEMBERED_MS: Final = 10 * 60 * 1000
+"""Time in ms that a deleted topic's name is remembered for partitions of __consumer_offsets that move here."""
+DELETIONS_REMEMBERED: Final = 10_000
+COUNT_RETRY_S: Final = 0.1
+"""Pause in seconds before the store is asked again for a topic that is led here."""
+NO_LEADER: Final = -1
 
 
 class Coordinators:
@@ -56,11 +64,13 @@ class Coordinators:
         next_producer_id: Callable[[], Awaitable[int]],
         notify: Callable[..., None],
         assignors: Sequence[GroupAssignor],
+        connect: Callable[[str], InterBrokerSender],
         appender: LogAppender | None = None,
     ) -> None:
         """`appender` appends to the logs; its events go to `writer.appended`.
 
-        `assignors` are those of group.consumer.assignors, in that order.
+        `assignors` are those of group.consumer.assignors, in that order. `connect` makes a client of other brokers for
+        a purpose.
         """
         self.config = config
         self.clock = LoopClock()
@@ -71,15 +81,32 @@ class Coordinators:
         self._next_producer_id = next_producer_id
         self._notify = notify
         self._assignors = assignors
-        self._partition_counts: Mapping[str, int] = {}
+        self._connect = connect
+        self._broker_id = replica_manager.broker_id
+        self.internal_topics = InternalTopics(config, store)
+        self._changes: dict[str, list[tuple[TopicPartition, int, bool]]] = {}
+        """Changes of leadership that wait for the partition count of their topic."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._peers: dict[str, SenderPeers] = {}
+        self._deleted: dict[str, int] = {}
+        """Deleted topics, and the time in ms until which they are remembered."""
         self._group_config = GroupConfig.from_broker_config(config)
         self._transaction_config = TransactionConfig.from_broker_config(config)
 
     async def start(self) -> None:
-        """Follow what this broker leads."""
-        self._partition_counts = {topic: await self._count(topic) for topic in PARTITION_COUNT_KEYS}
+        """Follow what this broker leads, and the cluster's metadata."""
+        await self.internal_topics.start()
         self._replica_manager.leadership_listeners.append(self._leadership_changed)
         self._replica_manager.deletion_listeners.append(self._topics_deleted)
+        self._do(self._follow_metadata(), "coordinators-metadata")
+
+    async def close(self) -> None:
+        """Follow the metadata no more, and close the connections to other brokers."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for peers in self._peers.values():
+            await peers.close()
 
     @cached_property
     def group(self) -> GroupCoordinator:
@@ -95,6 +122,7 @@ class Coordinators:
             rebalanced=self._rebalanced,
             assignors=self._assignors,
             metadata=lambda: self._metadata_cache.snapshot,
+            led_elsewhere=self._offsets_led_elsewhere,
         )
 
     @cached_property
@@ -108,6 +136,36 @@ class Coordinators:
         )
 
     @cached_property
+    def cluster_markers(self) -> ClusterMarkerWriter:
+        """The writer of transaction markers into partitions of the whole cluster."""
+        from kafkapy.coordinator.transaction.remote_markers import ClusterMarkerWriter
+
+        config = self._transaction_config
+        return ClusterMarkerWriter(
+            self._broker_id,
+            self.markers,
+            self._peers_for("transaction-markers"),
+            self.clock,
+            self._leader_of,
+            timeout_ms=lambda: config.request_timeout_ms,
+        )
+
+    @cached_property
+    def transactions(self) -> ClusterCoordinates:
+        """The transaction coordinators of the whole cluster."""
+        from kafkapy.coordinator.transaction.remote_coordinator import ClusterCoordinates
+
+        config = self._transaction_config
+        return ClusterCoordinates(
+            self._broker_id,
+            self.transaction,
+            self._peers_for("transaction-coordinators"),
+            self.clock,
+            self._coordinator_of,
+            timeout_ms=lambda: config.request_timeout_ms,
+        )
+
+    @cached_property
     def transaction(self) -> TransactionCoordinator:
         """The transaction coordinator, started."""
         from kafkapy.coordinator.transaction.coordinator import TransactionCoordinator
@@ -116,7 +174,7 @@ class Coordinators:
             self._transaction_config,
             self.writer,
             self.clock,
-            self.markers,
+            self.cluster_markers,
             self._next_producer_id,
             partition_count=lambda: self.partition_count(TRANSACTION_STATE_TOPIC),
             is_gone=self._is_gone,
@@ -131,7 +189,7 @@ class Coordinators:
 
         config = self._transaction_config
         return TransactionVerification(
-            self.transaction,
+            self.transactions,
             self.clock,
             enabled=self.verifies_transactions,
             backoff_ms=config.add_backoff_ms,
@@ -157,6 +215,10 @@ class Coordinators:
         """Write all unwritten records; waiting clients look for another coordinator."""
         if self._made("verification"):
             self.verification.close()
+        if self._made("transactions"):
+            self.transactions.close()
+        if self._made("cluster_markers"):
+            self.cluster_markers.close()
         if self._made("transaction"):
             self.transaction.stop()
         if self._made("markers"):
@@ -168,13 +230,57 @@ class Coordinators:
     def _made(self, name: str) -> bool:
         return name in self.__dict__
 
+    # --- what this broker leads -------------------------------------------------------------------------------------
+
     def _leadership_changed(self, partition: TopicPartition, leader_epoch: int, leads: bool) -> None:
-        if partition.topic == GROUP_METADATA_TOPIC:
-            self.group.runtime.on_leadership_change(partition, leader_epoch, leads)
-        elif partition.topic == TRANSACTION_STATE_TOPIC:
+        if self._made("markers"):
+            self.markers.leadership_changed(partition)
+        topic = partition.topic
+        if topic not in PARTITION_COUNT_KEYS:
+            return
+        waiting = self._changes.get(topic)
+        if waiting is not None:
+            waiting.append((partition, leader_epoch, leads))
+            return
+        if not leads or self.internal_topics.is_known(topic):
+            self._pass_on(partition, leader_epoch, leads)
+            return
+        # Another broker may have created the topic. Nothing is coordinated before it is known how keys are spread.
+        self._changes[topic] = [(partition, leader_epoch, leads)]
+        self._do(self._count_first(topic), f"partitions-of-{topic}")
+
+    async def _count_first(self, topic: str) -> None:
+        while not await self.internal_topics.look_for(topic):
+            # It is led here, so it exists, or did: the next try may see the deletion.
+            if not self._changes.get(topic):
+                break
+            await asyncio.sleep(COUNT_RETRY_S)
+        for change in self._changes.pop(topic, ()):
+            self._pass_on(*change)
+
+    def _pass_on(self, partition: TopicPartition, leader_epoch: int, leads: bool) -> None:
+        if partition.topic == TRANSACTION_STATE_TOPIC:
             self.transaction.on_leadership_change(partition, leader_epoch, leads)
+            return
+        group = self.group
+        led_before = partition.partition in group.runtime.states()
+        group.runtime.on_leadership_change(partition, leader_epoch, leads)
+        if leads and not led_before:
+            # The coordinator before this one may not have heard of them any more.
+            now = self.clock.monotonic_ms()
+            self._deleted = {topic: until for topic, until in self._deleted.items() if until > now}
+            gone = [topic for topic in self._deleted if not self._metadata_cache.contains(topic)]
+            if gone:
+                group.topics_deleted(gone, [partition.partition])
 
     def _topics_deleted(self, topics: AbstractSet[str]) -> None:
+        for topic in topics & PARTITION_COUNT_KEYS.keys():
+            self.internal_topics.forget(topic)
+            self._changes.pop(topic, None)
+        until = self.clock.monotonic_ms() + DELETION_REMEMBERED_MS
+        self._deleted |= dict.fromkeys(topics, until)
+        for topic in list(self._deleted)[:-DELETIONS_REMEMBERED]:
+            del self._deleted[topic]
         if not self._made("group"):
             return
         if GROUP_METADATA_TOPIC in topics:
@@ -182,24 +288,74 @@ class Coordinators:
         self.group.topics_deleted(topics)
 
     async def forget_offsets(self, topics: AbstractSet[str], offsets_partitions: int) -> None:
-        """Return when no group has offsets of deleted topics.
+        """Return when no group that this broker coordinates has offsets of deleted topics.
 
         No crash brings them back then: the controller waits for that before the names are free. `offsets_partitions` is
-        how many partitions __consumer_offsets has, 0 without it.
+        how many partitions __consumer_offsets has, 0 without it. The coordinators of other partitions hear of the
+        deletion by the metadata, as in Kafka.
         """
-        if offsets_partitions:
-            await self.group.topics_deleted(topics, range(offsets_partitions)).wait()
+        here = [number for number in range(offsets_partitions) if not self._offsets_led_elsewhere(number)]
+        if here:
+            await self.group.topics_deleted(topics, here).wait()
+
+    def _offsets_led_elsewhere(self, number: int) -> bool:
+        """Whether this broker need not wait for a partition of __consumer_offsets that it does not lead."""
+        snapshot = self._metadata_cache.snapshot
+        found = snapshot.partition(GROUP_METADATA_TOPIC, number)
+        if found is None:
+            return len(snapshot.brokers) > 1
+        return found.leader != self._broker_id and found.replicas != (self._broker_id,)
+
+    async def look_for(self, topic: str) -> None:
+        """Learn the number of partitions of an internal topic that exists."""
+        if not self.internal_topics.is_known(topic) and self._metadata_cache.contains(topic):
+            await self.internal_topics.look_for(topic)
 
     def partition_count(self, topic: str) -> int:
         """How many partitions an internal topic has, or will have when it is created."""
-        return self._partition_counts[topic]
+        return self.internal_topics.count(topic)
 
-    async def _count(self, topic: str) -> int:
-        # The configured number is for a topic that is yet to be made: keys would be looked for in other partitions.
-        found = (await self._store.get_many([topic_path(topic)]))[0]
+    # --- the cluster ------------------------------------------------------------------------------------------------
+
+    def _peers_for(self, purpose: str) -> SenderPeers:
+        from kafkapy.coordinator.peers import SenderPeers
+
+        peers = self._peers[purpose] = SenderPeers(lambda: self._connect(purpose))
+        return peers
+
+    def _leader_of(self, partition: TopicPartition) -> int | None:
+        snapshot = self._metadata_cache.snapshot
+        found = snapshot.partition(*partition)
         if found is None:
-            return self.config.get_int(PARTITION_COUNT_KEYS[topic])
-        return len(decode_topic(topic, found[0]).partitions)
+            return None
+        return found.leader if found.leader in snapshot.brokers else NO_LEADER
+
+    def _coordinator_of(self, transactional_id: str) -> int | None:
+        """The broker of a transactional id: -1 when it is not known now, None when nobody has the topic."""
+        if not self.internal_topics.is_known(TRANSACTION_STATE_TOPIC):
+            return NO_LEADER if self._metadata_cache.contains(TRANSACTION_STATE_TOPIC) else None
+        number = partition_of(transactional_id, self.partition_count(TRANSACTION_STATE_TOPIC))
+        return self._leader_of(TopicPartition(TRANSACTION_STATE_TOPIC, number))
+
+    async def _follow_metadata(self) -> None:
+        while True:
+            await self._metadata_cache.wait_for_change()
+            for topic in PARTITION_COUNT_KEYS:
+                await self.look_for(topic)
+            alive = self._metadata_cache.snapshot.brokers
+            for peers in self._peers.values():
+                for broker_id in peers.brokers - alive.keys():
+                    # No answer comes any more, and the connection may not have noticed.
+                    peers.disconnect(broker_id)
+            if self._made("cluster_markers"):
+                self.cluster_markers.leaders_changed()
+            if self._made("transactions"):
+                self.transactions.leaders_changed()
+
+    def _do(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _complete_offsets(self, partition: int, marker: Marker) -> Later[None]:
         return self.group.runtime.complete_transaction(
@@ -212,6 +368,4 @@ class Coordinators:
         return known.contains(TRANSACTION_STATE_TOPIC) and not known.contains(partition)
 
     def _rebalanced(self, event: GroupEvent) -> None:
-        self._notify(
-            "group_rebalanced", group_id=event.group_id, generation=event.generation_id, members=event.members
-        )
+        self._notify("group_rebalanced", group_id=event.group_id, generation=event.generation_id, members=event.members)

@@ -38,7 +38,7 @@ EndpointOf = Callable[[int], Endpoint | None]
 
 
 def endpoints_of(cache: MetadataCache, listener_name: str) -> EndpointOf:
-    """The addresses of brokers on a listener, read from the metadata cache at each connect."""
+    """The brokers' addresses on a listener, read from the metadata cache at each connect."""
     return lambda broker_id: cache.endpoint(broker_id, listener_name)
 
 

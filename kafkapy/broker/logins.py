@@ -38,9 +38,7 @@ class Logins:
         self._plugins = plugins
         self.authentication: Authentication | None = None
         """None where no listener has SASL."""
-        self.has_tokens = any(
-            config.get_password(f"delegation.token.{key}.key") for key in ("secret", "master")
-        )
+        self.has_tokens = any(config.get_password(f"delegation.token.{key}.key") for key in ("secret", "master"))
 
     @cached_property
     def tokens(self) -> DelegationTokenManager:

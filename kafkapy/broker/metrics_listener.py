@@ -26,9 +26,7 @@ class MetricsListener:
     KafkaServer. `setting` is what the addresses are called in errors.
     """
 
-    def __init__(
-        self, addresses: Iterable[str], collector: Collector, setting: str = "metrics.listeners"
-    ) -> None:
+    def __init__(self, addresses: Iterable[str], collector: Collector, setting: str = "metrics.listeners") -> None:
         self._setting = setting
         self._addresses = list(addresses)
         self._registry = CollectorRegistry(auto_describe=False)

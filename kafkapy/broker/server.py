@@ -24,13 +24,13 @@ from kafkapy.broker import descriptors
 from kafkapy.broker.apis import KafkaApis
 from kafkapy.broker.broker_state import BrokerState
 from kafkapy.broker.context import BrokerContext
+from kafkapy.broker.controlled_shutdown import ControlledShutdown
 from kafkapy.broker.loop_lag import LoopLag
 from kafkapy.broker.message_conversion import ConversionCounts
 from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.parts import control, data_plane, metadata, metrics, resources, security, storage
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.config.broker import BrokerConfig
-from kafkapy.errors import KafkaError
 from kafkapy.metadata.store import MetadataStoreError
 from kafkapy.network.socket_server import SocketServer
 from kafkapy.plugins import PluginManager
@@ -282,29 +282,10 @@ class KafkaServer:
             return
         logger.info("shutting down")
         self._broker.plugins.notify("broker_stopping", broker=self)
-        await self._controlled_shutdown()
+        self._broker.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        await ControlledShutdown(self.context).run()
         await self._stop_parts()
         logger.info("shut down completed")
-
-    async def _controlled_shutdown(self) -> None:
-        """Have the controller hand this broker's leaderships over, as often as controlled.shutdown.max.retries says."""
-        self._broker.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
-        config, controller = self.config, self.context.controller
-        if not config.get_bool("controlled.shutdown.enable") or not controller.is_active:
-            return
-        retries = config.get_int("controlled.shutdown.max.retries")
-        for attempt in range(1, retries + 1):
-            try:
-                left = await controller.controlled_shutdown(self.context.node_id)
-            except (KafkaError, MetadataStoreError) as error:
-                logger.warning("The controlled shutdown failed: %s", error)
-            else:
-                if not left:
-                    return
-                logger.info("The controlled shutdown must still move %d partitions", len(left))
-            if attempt < retries:
-                await asyncio.sleep(config.get_int("controlled.shutdown.retry.backoff.ms") / 1000)
-        logger.warning("The broker stops although it still leads partitions")
 
     async def _stop_parts(self) -> None:
         self._broker.state = BrokerState.SHUTTING_DOWN

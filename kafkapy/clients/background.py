@@ -34,9 +34,7 @@ SLICE_S: Final = 0.5
 T = TypeVar("T")
 P = ParamSpec("P")
 
-OF_ANOTHER_PROCESS: Final = (
-    "the client belongs to the parent process; create a new client after a fork"
-)
+OF_ANOTHER_PROCESS: Final = "the client belongs to the parent process; create a new client after a fork"
 _inherited: list[object] = []
 """Loops of the parent process: a forked child must neither run nor free them."""
 

@@ -27,7 +27,8 @@ from kafkapy.config.entries import ConfigEntry, ConfigSynonym
 from kafkapy.config.listeners import parse_listeners, parse_map, parse_protocol_map, split_list
 from kafkapy.config.properties import Properties, load_properties
 from kafkapy.config.providers import resolve_properties
-from kafkapy.config.security_keys import SASL_KEYS, SSL_KEYS, TOKEN_KEYS, ZOOKEEPER_KEYS
+from kafkapy.config.security_keys import SASL_KEYS, SSL_KEYS, TOKEN_KEYS
+from kafkapy.config.store_keys import ETCD_KEYS, ZOOKEEPER_KEYS
 from kafkapy.errors import ConfigError
 from kafkapy.types import ConfigSource, Endpoint, SecurityProtocol
 
@@ -45,6 +46,7 @@ KEY_GROUPS: Final[Mapping[str, tuple[ConfigKey, ...]]] = {
     "Delegation tokens and secrets": TOKEN_KEYS,
     "Remote storage": REMOTE_KEYS,
     "ZooKeeper": ZOOKEEPER_KEYS,
+    "etcd": ETCD_KEYS,
     "KRaft": KRAFT_KEYS,
     "Keys of Apache Kafka 4.4 without effect": ACCEPTED_KEYS,
 }
@@ -212,9 +214,11 @@ class BrokerConfig:
 
     @property
     def metadata_store(self) -> str:
-        """embedded, zookeeper or memory."""
+        """The registered name: embedded, zookeeper, etcd, memory, or that of a plugin."""
         explicit = self.get_optional_str("kafkapy.metadata.store")
-        return explicit or ("zookeeper" if self["zookeeper.connect"] else "embedded")
+        if explicit:
+            return explicit
+        return "zookeeper" if self["zookeeper.connect"] else "etcd" if self["kafkapy.etcd.endpoints"] else "embedded"
 
     @property
     def keeps_nothing(self) -> bool:
@@ -485,6 +489,10 @@ class BrokerConfig:
             self._require(self.broker_id >= 0, name, "must be 0 or more when broker.id.generation.enable is false")
         if self.metadata_store == "zookeeper":
             self._require(bool(self["zookeeper.connect"]), "zookeeper.connect", "must be set for the zookeeper store")
+        if self.metadata_store == "etcd":
+            self._require(
+                bool(self["kafkapy.etcd.endpoints"]), "kafkapy.etcd.endpoints", "must be set for the etcd store"
+            )
         if self.keeps_nothing:
             reason = "must not be local when kafkapy.metadata.store is memory: there is no directory for its files"
             self._require(self["kafkapy.storage.backend"] != "local", "kafkapy.storage.backend", reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from kafkapy.config import store_keys
 from kafkapy.config.accepted_keys import ACCEPTED_KEYS
 from kafkapy.config.broker import BROKER_CONFIG_DEF
 from kafkapy.config.group import BROKER_KEYS, GROUP_CONFIG_DEF
@@ -65,10 +66,12 @@ WITHOUT_EFFECT: Final = (
 
 AUTHORIZER_KEYS: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
 ZOOKEEPER_KEYS: Final = frozenset(("zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms"))
+ETCD_KEYS: Final = frozenset(key.name for key in store_keys.ETCD_KEYS)
 TLS_KEYS: Final = frozenset(key.name for key in SSL_KEYS) - WITHOUT_EFFECT
 CONDITIONAL: Final[Mapping[str, Callable[[BrokerConfig], bool]]] = {
     **dict.fromkeys(AUTHORIZER_KEYS, lambda config: bool(config.get_str("authorizer.class.name"))),
     **dict.fromkeys(ZOOKEEPER_KEYS, lambda config: config.metadata_store == "zookeeper"),
+    **dict.fromkeys(ETCD_KEYS, lambda config: config.metadata_store == "etcd"),
     **dict.fromkeys(TLS_KEYS, lambda config: any(each.security_protocol.tls for each in config.listeners)),
 }
 """Broker keys that depend on another key, with a function that tells whether they have an effect. An authorizer may

@@ -107,7 +107,13 @@ class _BrokerQueue:
     async def _run(self) -> None:
         while True:
             request = await self._queue.get()
-            response = await self._channel.send(request)
+            try:
+                response = await self._channel.send(request)
+            except Exception as error:  # one request that cannot be sent must not keep the following ones back
+                logger.exception(
+                    "Controller request %s to broker %d cannot be sent", type(request).__name__, self.broker.id
+                )
+                response = BrokerResponse(code_of(error), dict.fromkeys(request.partitions, code_of(error)))
             self._answered(self.broker.id, request, response)
             self._queue.task_done()
 
@@ -193,10 +199,11 @@ class BrokerRequestBatch:
         self._metadata_brokers.update(brokers)
         for partition in partitions:
             state = self._context.leadership.get(partition)
-            if state is None:
-                continue
             if self._context.is_topic_being_deleted(partition.topic):
-                state = state._replace(leader=LEADER_DURING_DELETE)
+                isr = () if state is None else state.isr
+                state = PartitionState(LEADER_DURING_DELETE, 0, isr, self._context.epoch, version=0)
+            elif state is None:
+                continue
             replicas = self._context.replicas_of(partition)
             self._metadata[partition] = UpdateMetadataPartition(
                 state, replicas, self._context.offline_replicas(partition)

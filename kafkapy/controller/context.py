@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kafkapy.metadata.topic_names import TopicNames
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
-from kafkapy.types import TopicPartition
+from kafkapy.types import ZERO_UUID, TopicPartition
 
 
 class Replica(NamedTuple):
@@ -58,8 +58,9 @@ class ControllerContext:
         self.live_brokers: dict[int, BrokerRegistration] = {}
         self.shutting_down_brokers: set[int] = set()
         self.topic_ids: dict[str, UUID] = {}
+        self.topics_by_id: dict[UUID, str] = {}
         self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
-        """Only put_topic and remove_topic change it."""
+        """Only put_topic, put_assignment and remove_topic change it."""
         self.topic_names = TopicNames()
         """The topic names of `assignments`."""
         self._partitions: dict[str, list[TopicPartition]] = {}
@@ -71,6 +72,8 @@ class ControllerContext:
         self.topics_to_delete: set[str] = set()
         self.topics_deletion_started: set[str] = set()
         self.topics_deletion_ineligible: set[str] = set()
+        self.reassigning: dict[TopicPartition, None] = {}
+        """Partitions that move to other replicas, in the order in which that began."""
 
     # --- brokers ------------------------------------------------------------------------------------------------------
 
@@ -84,6 +87,7 @@ class ControllerContext:
     def put_topic(self, topic: str, topic_id: UUID, assignment: TopicAssignment) -> None:
         """Add a topic, or partitions of a topic."""
         self.topic_ids[topic] = topic_id
+        self.topics_by_id[topic_id] = topic
         self.assignments[topic] = dict(assignment.partitions)
         self.topic_names.add(topic)
         self._partitions[topic] = [TopicPartition(topic, number) for number in assignment.partitions]
@@ -91,10 +95,12 @@ class ControllerContext:
     def remove_topic(self, topic: str) -> None:
         """Remove a topic and its partitions from the context."""
         self.assignments.pop(topic, None)
+        self.topics_by_id.pop(self.topic_ids.get(topic, ZERO_UUID), None)
         self.topic_names.discard(topic)
         for partition in self._partitions.pop(topic, ()):
             self.leadership.pop(partition, None)
             self.partition_status.pop(partition, None)
+            self.reassigning.pop(partition, None)
             for partitions in self.offline_dir_partitions.values():
                 partitions.discard(partition)
         self.topic_ids.pop(topic, None)
@@ -102,6 +108,10 @@ class ControllerContext:
         self.topics_to_delete.discard(topic)
         self.topics_deletion_started.discard(topic)
         self.topics_deletion_ineligible.discard(topic)
+
+    def put_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        """Change the replicas of a known partition."""
+        self.assignments[partition.topic][partition.partition] = assignment
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """All partitions of a topic."""
@@ -120,6 +130,10 @@ class ControllerContext:
         """The full assignment of a partition."""
         return self.assignments[partition.topic][partition.partition]
 
+    def is_topic_being_reassigned(self, topic: str) -> bool:
+        """Whether a partition of the topic moves to other replicas."""
+        return any(partition.topic == topic for partition in self.reassigning)
+
     def is_topic_being_deleted(self, topic: str) -> bool:
         """Whether the topic is marked for deletion."""
         return topic in self.topics_to_delete
@@ -132,7 +146,12 @@ class ControllerContext:
 
     def replicas_on(self, brokers: set[int]) -> list[Replica]:
         """Every replica on the brokers."""
-        return [replica for replica in self.replicas_for(self.all_partitions()) if replica.broker in brokers]
+        return [
+            Replica(partition, broker)
+            for partition in self.all_partitions()
+            for broker in self.replicas_of(partition)
+            if broker in brokers
+        ]
 
     def replicas_without_broker(self) -> list[Replica]:
         """Online replicas whose broker is not alive."""
@@ -150,6 +169,13 @@ class ControllerContext:
             for partition, state in self.leadership.items()
             if not self.is_replica_online(state.leader, partition) and partition.topic not in self.topics_to_delete
         ]
+
+    def preferred_replica_imbalance(self) -> int:
+        """The number of partitions that another replica than the preferred one leads."""
+        return sum(
+            partition.topic not in self.topics_to_delete and self.replicas_of(partition)[:1] != (state.leader,)
+            for partition, state in self.leadership.items()
+        )
 
     def replica_state(self, replica: Replica) -> ReplicaStatus:
         """The state of the replica."""
@@ -178,6 +204,11 @@ class ControllerContext:
             for broker in self.replicas_of(partition)
             if not self.is_replica_online(broker, partition, with_shutting_down=True)
         )
+
+    @property
+    def eligible_brokers(self) -> set[int]:
+        """Live brokers that are not about to stop."""
+        return self.live_brokers.keys() - self.shutting_down_brokers
 
     def broker_racks(self) -> Mapping[int, str | None]:
         """Live brokers and their racks, for the placement of replicas."""

@@ -6,43 +6,54 @@ Every change of the cluster is an event, and events run one at a time, so no two
 of clients become events too and wait for their outcome. The next failover repairs a crash between two writes: topics
 without partition states get them, topics marked for deletion are deleted.
 
-The controller watches brokers, topics, deletions, ISR changes and failed log directories. When another tool adds
-partitions by writing a topic's node, the controller sees them at the next election only. Source:
-kafka.controller.KafkaController.
+The controller watches brokers, topics, deletions, ISR changes, failed log directories, and what old tools write.
+Source: kafka.controller.KafkaController.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkapy import errors
+from kafkapy.controller import register
 from kafkapy.controller.broker_channel import ChannelFactory
 from kafkapy.controller.context import ControllerContext
-from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore, OtherBrokersError
+from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore
 from kafkapy.controller.controllership import Controllership
 from kafkapy.controller.event_queue import ControllerEventQueue
 from kafkapy.controller.events import (
+    allocate_producer_ids,
+    alter_partition,
     broker_change,
+    broker_modifications,
     controlled_shutdown,
     failover,
     isr_change_notification,
     leader_and_isr_response,
+    leader_balance,
     log_dir_event_notification,
+    partition_modifications,
+    partition_reassignment,
+    preferred_election,
     replica_leader_election,
     retry_election,
     stop_replica_response,
     topic_change,
     topic_deletion,
 )
+from kafkapy.controller.events.alter_partition import AlteredPartitions, IsrChange
 from kafkapy.controller.leader_epochs import LogsAtStart, raise_epochs
+from kafkapy.controller.reassignment import Reassignments
 from kafkapy.controller.topic_deletion import ForgetOffsets
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import BrokerRequest, BrokerResponse, LeaderAndIsr, StopReplica
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.config_repository import ConfigRepository
+from kafkapy.metadata.metadata_version import LATEST, MetadataVersion
 from kafkapy.metadata.store import (
     MetadataStore,
     MetadataStoreError,
@@ -51,10 +62,8 @@ from kafkapy.metadata.store import (
     Watch,
     WatchEvent,
 )
-from kafkapy.metadata.znodes import (
-    CONTROLLER,
-    BrokerRegistration,
-)
+from kafkapy.metadata.znodes import CONTROLLER, TOPICS, BrokerRegistration, ProducerIdBlock, ReplicaAssignment
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -62,8 +71,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 
+T = TypeVar("T")
+
 WATCHED: Final = (broker_change, topic_change, topic_deletion, log_dir_event_notification, isr_change_notification)
-"""Events that follow nodes of the store."""
+"""Events that follow the children of nodes of the store."""
+WRITTEN_BY_TOOLS: Final = (partition_reassignment, preferred_election)
+"""Events that follow single nodes, which old tools write."""
 RETRY_MS: Final = 1000
 """Pause in ms after a store error within a step, before the store is read again."""
 
@@ -84,18 +97,18 @@ class KafkaController:
         configs: ConfigRepository,
         channel_factory: ChannelFactory,
         *,
-        alone: bool = False,
         replaced: Callable[[], None] | None = None,
         notify: Callable[..., None] | None = None,
         forget_offsets: ForgetOffsets | None = None,
         logs_at_start: LogsAtStart | None = None,
+        metadata_version: MetadataVersion = LATEST,
     ) -> None:
         """Create the candidate; `start` registers the broker.
 
-        `alone`: no other broker may be registered. `replaced` is called when another broker, or one with this broker's
-        id, is registered after this broker's session has expired: this broker must stop. `notify` calls the plugins'
-        hooks of an event (`PluginManager.notify`). `forget_offsets`: see TopicDeletionManager; `logs_at_start`: see
-        raise_epochs.
+        `replaced` is called when a broker with this broker's id is registered after this broker's session has expired:
+        this broker must stop. `notify` calls the plugins' hooks of an event (`PluginManager.notify`). `forget_offsets`:
+        see TopicDeletionManager; `logs_at_start`: see raise_epochs; `metadata_version`: the inter-broker
+        protocol version.
         """
         self.config = config
         self.broker_id = broker_id
@@ -105,15 +118,17 @@ class KafkaController:
         self.active_controller_id = -1
         self.registration: BrokerRegistration | None = None
         self._channel_factory = channel_factory
-        self._alone = alone
         self._replaced = replaced
         self._notify = notify or _nobody_listens
         self._forget_offsets = forget_offsets
         self._logs_at_start = logs_at_start
+        self._metadata_version = metadata_version
+        self._balance: asyncio.TimerHandle | None = None
         self._events = ControllerEventQueue(self._event_failed)
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
         self._expired = False
+        self._session = 0
         # The controller's node does not tell this: it may name this broker from an earlier session or epoch.
         self._elected = False
         self.current = self._make_controllership(epoch=0)
@@ -130,7 +145,9 @@ class KafkaController:
             self._answered,
             self._notify,
             self._forget_offsets,
-            lambda: self._events.put("TopicDeletionResume", self._while_active(_resume_deletion)),
+            lambda name, run: self._events.put(name, self._while_active(run)),
+            self._node_changed,
+            self._metadata_version,
         )
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -159,11 +176,13 @@ class KafkaController:
         """Register the broker and try to become controller.
 
         When this broker is elected, the call returns after the controller's first requests to this broker are done: all
-        logs are open and the metadata cache is filled. DUPLICATE_BROKER_REGISTRATION when the id is taken;
-        OtherBrokersError.
+        logs are open and the metadata cache is filled. DUPLICATE_BROKER_REGISTRATION when the id or an address is
+        taken.
         """
         self.store.store.listen_session(self._session_changed)
         await self.store.ensure_paths()
+        await register.check_addresses(self.store, registration)
+        await register.wait_for_earlier_life(self.store, registration, self.config)
         await self._register(registration)
         self._controller_watch = await self.store.store.watch_node(CONTROLLER, self._controller_changed)
         self._events.start()
@@ -181,13 +200,11 @@ class KafkaController:
         await self._clear()
 
     async def _register(self, registration: BrokerRegistration) -> None:
-        register = self.store.register_only_broker if self._alone else self.store.register_broker
         try:
-            self.registration = await register(registration)
+            self.registration = await self.store.register_broker(registration, self._session)
         except NodeExistsError:
-            raise errors.DuplicateBrokerRegistrationError(
-                f"a broker with id {registration.id} is registered already; broker.id must be unique in the cluster"
-            ) from None
+            raise register.taken(registration.id) from None
+        self._session = self.store.store.session_id
         logger.info("Broker %d is registered with epoch %d", registration.id, self.registration.epoch)
 
     def update_config(self, config: BrokerConfig) -> None:
@@ -244,7 +261,23 @@ class KafkaController:
         for event in WATCHED:
             watch = await self.store.store.watch_children(event.PATH, self._enqueue(event.NAME, event.run))
             self._watches.append(watch)
+        for work in WRITTEN_BY_TOOLS:
+            watch = await self.store.store.watch_node(work.PATH, self._enqueue(work.NAME, work.run))
+            self._watches.append(watch)
         await failover.run(self.current, self._raise_epochs)
+        self._balance_later(leader_balance.FIRST_S)
+
+    def _balance_later(self, seconds: float) -> None:
+        self._balance = asyncio.get_running_loop().call_later(
+            seconds, self._events.put, leader_balance.NAME, self._while_active(self._balance_leaders)
+        )
+
+    async def _balance_leaders(self, current: Controllership) -> None:
+        try:
+            if self.config.get_bool("auto.leader.rebalance.enable"):
+                await leader_balance.run(current)
+        finally:
+            self._balance_later(self.config.get_int("leader.imbalance.check.interval.seconds"))
 
     async def _raise_epochs(self) -> None:
         if self._logs_at_start is not None:
@@ -261,6 +294,9 @@ class KafkaController:
         for watch in self._watches:
             watch.cancel()
         self._watches.clear()
+        if self._balance is not None:
+            self._balance.cancel()
+            self._balance = None
         await self.current.close()
         self.current = self._make_controllership(self.epoch)
 
@@ -301,7 +337,8 @@ class KafkaController:
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
             self._expired = True
-            self._events.put("Expire", self._session_expired)
+            # Before all other events: they get NOT_CONTROLLER.
+            self._events.put_first("Expire", self._session_expired)
         elif state is SessionState.CONNECTED and self._expired:
             self._expired = False
             self._events.put("RegisterBrokerAndReelect", self._register_again)
@@ -314,8 +351,8 @@ class KafkaController:
         if self.registration is not None:
             try:
                 await self._register(self.registration)
-            except (OtherBrokersError, errors.DuplicateBrokerRegistrationError) as error:
-                logger.critical("This broker stops, because its ZooKeeper session expired: %s", error)
+            except errors.DuplicateBrokerRegistrationError as error:
+                logger.critical("This broker stops, because its session with the metadata store expired: %s", error)
                 if self._replaced is not None:
                     self._replaced()
                 return
@@ -334,6 +371,16 @@ class KafkaController:
             self._events.put(name, self._while_active(run))
 
         return changed
+
+    def _node_changed(self, path: str) -> None:
+        parent, _, name = path.rpartition("/")
+        if parent == TOPICS:
+            self._enqueue_one(partition_modifications.NAME, name, partition_modifications.run)
+        else:
+            self._enqueue_one(broker_modifications.NAME, int(name), broker_modifications.run)
+
+    def _enqueue_one(self, event: str, which: T, run: Callable[[Controllership, T], Awaitable[None]]) -> None:
+        self._events.put(f"{event} {which}", self._while_active(lambda current: run(current, which)))
 
     # --- brokers ------------------------------------------------------------------------------------------------------
 
@@ -360,39 +407,110 @@ class KafkaController:
             name = stop_replica_response.NAME if stops else leader_and_isr_response.NAME
             self._events.put(name, follow_up, once=False)
 
-    # --- elections asked for ------------------------------------------------------------------------------------------
+    # --- requests of brokers ------------------------------------------------------------------------------------------
 
-    async def elect_leaders(
-        self, partitions: Iterable[TopicPartition], unclean: bool
-    ) -> dict[TopicPartition, errors.KafkaError | None]:
-        """Run preferred elections, or `unclean` ones as a last resort.
+    async def alter_partitions(
+        self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange], knows_ineligible: bool = True
+    ) -> AlteredPartitions:
+        """Change ISRs as their leaders ask.
 
-        ElectLeaders asks for them. The result holds the error of each partition, or None.
-
-        UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE;
-        NOT_CONTROLLER for the whole.
+        The result holds the new state of each partition, or an error. `knows_ineligible`: whether the leader knows
+        INELIGIBLE_REPLICA. STALE_BROKER_EPOCH, NOT_CONTROLLER.
         """
-        wanted = list(partitions)
-        result: dict[TopicPartition, errors.KafkaError | None] = await self.submit(
-            replica_leader_election.NAME, lambda: replica_leader_election.run(self.current, wanted, unclean)
+        altered: AlteredPartitions = await self.submit(
+            alter_partition.NAME,
+            lambda: alter_partition.run(self.current, broker_id, broker_epoch, changes, knows_ineligible),
         )
-        return result
+        return altered
 
-    async def controlled_shutdown(self, broker_id: int) -> set[TopicPartition]:
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
+        """The next block of producer ids for a broker.
+
+        BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, NOT_CONTROLLER.
+        """
+        block: ProducerIdBlock = await self.submit(
+            allocate_producer_ids.NAME, lambda: allocate_producer_ids.run(self.current, broker_id, broker_epoch)
+        )
+        return block
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int = -1) -> set[TopicPartition]:
         """Move leaderships off a broker that is about to stop.
 
         The result holds the replicated partitions that it still leads. BROKER_NOT_AVAILABLE for a broker that is not
-        alive; NOT_CONTROLLER.
+        alive; STALE_BROKER_EPOCH, NOT_CONTROLLER.
         """
-
         remaining: set[TopicPartition] = await self.submit(
-            controlled_shutdown.NAME, lambda: controlled_shutdown.run(self.current, broker_id)
+            controlled_shutdown.NAME, lambda: controlled_shutdown.run(self.current, broker_id, broker_epoch)
         )
         return remaining
 
+    # --- requests of administrators -----------------------------------------------------------------------------------
 
-async def _resume_deletion(controllership: Controllership) -> None:
-    await controllership.deletion.resume()
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition], unclean: bool, timeout_ms: int = 30_000
+    ) -> dict[TopicPartition, errors.KafkaError | None]:
+        """Run preferred elections, or `unclean` ones as a last resort.
+
+        ElectLeaders asks for them. The result holds the error of each partition, or None when the metadata cache shows
+        the new leader.
+
+        UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
+        ELIGIBLE_LEADERS_NOT_AVAILABLE, REQUEST_TIMED_OUT; NOT_CONTROLLER for the whole.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        wanted = list(partitions)
+        outcomes: dict[TopicPartition, int | errors.KafkaError] = await self.submit(
+            replica_leader_election.NAME, lambda: replica_leader_election.run(self.current, wanted, unclean)
+        )
+        expected = {partition: leader for partition, leader in outcomes.items() if isinstance(leader, int)}
+        late = await self._led_otherwise(expected, deadline)
+        return {
+            partition: outcome
+            if isinstance(outcome, errors.KafkaError)
+            else errors.RequestTimedOutError()
+            if partition in late
+            else None
+            for partition, outcome in outcomes.items()
+        }
+
+    async def _led_otherwise(self, expected: dict[TopicPartition, int], deadline: float) -> set[TopicPartition]:
+        """The partitions whose leader is not yet the expected one in the metadata cache at the deadline."""
+        late = set(expected)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    seen = self.metadata_cache.snapshot
+                    async for partition in in_slices(list(late)):
+                        found = seen.partition(*partition)
+                        if found is not None and found.leader == expected[partition]:
+                            late.discard(partition)
+                    if not late:
+                        break
+                    if self.metadata_cache.snapshot is seen:
+                        await self.metadata_cache.wait_for_change()
+        return late
+
+    async def alter_reassignments(
+        self, wanted: Reassignments, allow_replication_factor_change: bool = True
+    ) -> dict[TopicPartition, errors.KafkaError | None]:
+        """Begin, replace or cancel reassignments; the error of each partition, or None.
+
+        See PartitionReassignments.alter for the errors; NOT_CONTROLLER for the whole.
+        """
+        results: dict[TopicPartition, errors.KafkaError | None] = await self.submit(
+            "ApiPartitionReassignment",
+            lambda: self.current.reassignments.alter(wanted, allow_replication_factor_change),
+        )
+        return results
+
+    async def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """The running reassignments among the partitions, None for all. NOT_CONTROLLER."""
+        found: dict[TopicPartition, ReplicaAssignment] = await self.submit(
+            "ListPartitionReassignments", lambda: self.current.reassignments.in_progress(partitions)
+        )
+        return found
 
 
 def _nobody_listens(event: str, **arguments: object) -> None:

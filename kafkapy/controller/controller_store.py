@@ -6,7 +6,8 @@ gave it, so a controller that was replaced without noticing cannot write any mor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kafkapy import errors
@@ -29,30 +30,46 @@ from kafkapy.metadata.znodes import (
     CONTROLLER,
     CONTROLLER_EPOCH,
     DELETE_TOPICS,
+    FEATURE,
     PERSISTENT_PATHS,
+    PREFERRED_REPLICA_ELECTION,
+    PRODUCER_ID_BLOCK,
+    REASSIGN_PARTITIONS,
     TOPICS,
     BrokerRegistration,
     PartitionState,
+    ProducerIdBlock,
+    ReplicaAssignment,
     TopicAssignment,
     broker_path,
     config_path,
     decode_broker,
     decode_controller,
     decode_controller_epoch,
+    decode_feature,
     decode_partition_state,
+    decode_preferred_elections,
+    decode_producer_id_block,
+    decode_reassignments,
     decode_topic,
     delete_topic_path,
     encode_broker,
     encode_controller,
     encode_controller_epoch,
+    encode_feature,
     encode_partition_state,
+    encode_producer_id_block,
+    encode_reassignments,
     encode_topic,
+    feature_layout,
     partition_path,
     partition_state_path,
     partitions_path,
     topic_path,
 )
 from kafkapy.types import TopicPartition
+
+logger = logging.getLogger("kafka.controller.KafkaController")
 
 T = TypeVar("T")
 
@@ -62,16 +79,12 @@ MAX_OPERATIONS: Final = 1000
 ZooKeeper takes about a megabyte; an operation here is 150 to 450 bytes.
 """
 
+PRODUCER_ID_BLOCK_SIZE: Final = 1000
+MAX_PRODUCER_ID: Final = 2**63 - 1
+
 
 class ControllerMovedError(Exception):
     """Another broker has become controller; this one must stop controlling at once."""
-
-
-class OtherBrokersError(errors.KafkaError):
-    """Another broker is registered in a cluster of one broker.
-
-    The message is a sentence for the operator.
-    """
 
 
 class ControllerStore:
@@ -169,51 +182,49 @@ class ControllerStore:
 
     # --- brokers ------------------------------------------------------------------------------------------------------
 
-    async def register_broker(self, broker: BrokerRegistration) -> BrokerRegistration:
+    async def register_broker(self, broker: BrokerRegistration, earlier_session: int = 0) -> BrokerRegistration:
         """Create the broker's ephemeral node; returns the registration with its epoch.
 
-        NodeExistsError when the id is taken.
-        """
-        path = broker_path(broker.id)
-        await self.store.create(path, encode_broker(broker), ephemeral=True)
-        _, stat = await self.store.get(path)
-        return broker._replace(epoch=stat.created_transaction)
-
-    async def register_only_broker(self, broker: BrokerRegistration) -> BrokerRegistration:
-        """`register_broker` for a broker that must be alone in its cluster.
-
-        OtherBrokersError when another broker is registered.
-
-        The version of /brokers/ids decides between two brokers that start at once: the registration of each also writes
-        that node, so the second one finds another version, looks again, and sees the first one.
+        A node of this session, or of `earlier_session`, the one this process had before, is replaced: the store may
+        not have noticed yet that the earlier one has ended (KAFKA-7165). NodeExistsError when another process has the
+        id.
         """
         path = broker_path(broker.id)
         while True:
-            value, stat = await self.store.get(BROKER_IDS)
-            await self.check_alone(broker.id)
             try:
-                await self.store.commit(
-                    [SetData(BROKER_IDS, value, stat.version), Create(path, encode_broker(broker), ephemeral=True)]
-                )
-            except BadVersionError:
+                # Made empty and then filled: a registration has version 1, as Kafka's tools expect.
+                await self.store.commit([Create(path, b"", ephemeral=True), SetData(path, encode_broker(broker), 0)])
+            except NodeExistsError:
+                found = (await self.store.get_many([path]))[0]
+                if found is not None and found[1].ephemeral_owner not in (self.store.session_id, earlier_session):
+                    raise
+                if found is not None:
+                    await self._remove(path, found[1].version)
                 continue
-            return broker._replace(epoch=(await self.store.get(path))[1].created_transaction)
+            _, stat = await self.store.get(path)
+            return broker._replace(epoch=stat.created_transaction)
 
-    async def check_alone(self, broker_id: int) -> None:
-        """Check that no other broker is registered; OtherBrokersError."""
+    async def _remove(self, path: str, version: int) -> None:
         try:
-            others = sorted(int(name) for name in await self.store.children(BROKER_IDS) if int(name) != broker_id)
-        except NoNodeError:
+            await self.store.delete(path, version)
+        except (NoNodeError, BadVersionError):
             return
-        if others:
-            raise OtherBrokersError(
-                f"Broker {others[0]} of this cluster is registered in ZooKeeper, and clusters of several brokers are "
-                f"not supported yet: broker {broker_id} cannot join it."
-            )
+
+    async def registration(self, broker_id: int) -> BrokerRegistration | None:
+        """A broker's registration, None when it is not registered."""
+        found = (await self.store.get_many([broker_path(broker_id)]))[0]
+        return None if found is None else decode_broker(broker_id, found[0], found[1].created_transaction)
+
+    async def broker_ids(self) -> list[int]:
+        """The ids of the registered brokers."""
+        return [int(name) for name in await self.store.children(BROKER_IDS)]
 
     async def live_brokers(self) -> dict[int, BrokerRegistration]:
         """Every registered broker."""
-        ids = [int(name) for name in await self.store.children(BROKER_IDS)]
+        return await self.registrations(await self.broker_ids())
+
+    async def registrations(self, ids: Sequence[int]) -> dict[int, BrokerRegistration]:
+        """The registrations of these brokers; without those that are gone."""
         found = await self.store.get_many([broker_path(each) for each in ids])
         return {
             each: decode_broker(each, node[0], node[1].created_transaction)
@@ -239,6 +250,124 @@ class ControllerStore:
     async def set_topic(self, topic: str, assignment: TopicAssignment, version: int) -> None:
         """Replace a topic's assignment. BadVersionError when it has changed."""
         await self.commit([SetData(topic_path(topic), encode_topic(assignment), version)])
+
+    async def update_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        """Replace the replicas of one partition in its topic's node.
+
+        NoNodeError when the topic is gone.
+        """
+        path = topic_path(partition.topic)
+        while True:
+            data, stat = await self.store.get(path)
+            topic = decode_topic(partition.topic, data)
+            changed = topic._replace(partitions={**topic.partitions, partition.partition: assignment})
+            try:
+                await self.set_topic(partition.topic, changed, stat.version)
+            except BadVersionError:
+                continue  # a tool has added partitions meanwhile
+            return
+
+    # --- work that tools write ----------------------------------------------------------------------------------------
+
+    async def reassignments(self) -> dict[TopicPartition, tuple[int, ...]]:
+        """The reassignments that tools have written, with their targets.
+
+        Empty for a node that cannot be read.
+        """
+        found = (await self.store.get_many([REASSIGN_PARTITIONS]))[0]
+        return {} if found is None else _reassignments(found[0])
+
+    async def remove_reassignments(self, over: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
+        """Remove reassignments of tools from their node, and with the last one the node."""
+        while True:
+            found = (await self.store.get_many([REASSIGN_PARTITIONS]))[0]
+            if found is None:
+                return
+            running = _reassignments(found[0])
+            left = {partition: to for partition, to in running.items() if not over(partition, to)}
+            if len(left) == len(running):
+                return
+            version = found[1].version
+            change: Operation = Delete(REASSIGN_PARTITIONS, version)
+            if left:
+                change = SetData(REASSIGN_PARTITIONS, encode_reassignments(left), version)
+            try:
+                await self.commit([change])
+            except (BadVersionError, NoNodeError):
+                continue
+            return
+
+    async def preferred_elections(self) -> list[TopicPartition] | None:
+        """The preferred elections that a tool asks for, None without its node.
+
+        Empty for a node that cannot be read.
+        """
+        found = (await self.store.get_many([PREFERRED_REPLICA_ELECTION]))[0]
+        if found is None:
+            return None
+        try:
+            return decode_preferred_elections(found[0])
+        except ValueError as error:
+            logger.warning("Elections of preferred leaders in the metadata store are ignored: %s", error)
+            return []
+
+    async def remove_preferred_elections(self) -> None:
+        """Remove the node of preferred elections: its tool waits for that."""
+        try:
+            await self.commit([Delete(PREFERRED_REPLICA_ELECTION)])
+        except NoNodeError:
+            return
+
+    # --- producer ids and features ------------------------------------------------------------------------------------
+
+    async def allocate_producer_ids(self, broker_id: int) -> ProducerIdBlock:
+        """Take the next block of producer ids for a broker.
+
+        UNKNOWN_SERVER_ERROR when all ids are taken.
+        """
+        while True:
+            found = (await self.store.get_many([PRODUCER_ID_BLOCK]))[0]
+            first = 0 if found is None or not found[0] else decode_producer_id_block(found[0]).last + 1
+            if first > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
+                raise errors.error_for(
+                    errors.ErrorCode.UNKNOWN_SERVER_ERROR,
+                    "Exhausted all producerIds as the next block is above 2^63-1",
+                )
+            block = ProducerIdBlock(broker_id, first, first + PRODUCER_ID_BLOCK_SIZE - 1)
+            value = encode_producer_id_block(block)
+            change: Operation = Create(PRODUCER_ID_BLOCK, value)
+            if found is not None:
+                change = SetData(PRODUCER_ID_BLOCK, value, found[1].version)
+            try:
+                await self.commit([change])
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue  # a broker below IBP 3.0 has taken this block itself
+            return block
+
+    async def set_up_features(self, enabled: bool, version: int) -> None:
+        """Bring /feature to the state that the inter-broker protocol version wants.
+
+        Finalized features stay when versioning is enabled already (KIP-584). `version` is the node's layout.
+        """
+        while True:
+            found = (await self.store.get_many([FEATURE]))[0]
+            features: Mapping[str, int] = {}
+            if found is not None:
+                was_enabled, finalized = decode_feature(found[0])
+                features = finalized if enabled and was_enabled else {}
+                if not was_enabled and finalized:
+                    logger.warning("Features %s are in a disabled /feature and have no effect", sorted(finalized))
+                if feature_layout(found[0]) == version and (was_enabled, finalized) == (enabled, features):
+                    return
+            value = encode_feature(enabled, features, version)
+            change: Operation = Create(FEATURE, value) if found is None else SetData(FEATURE, value, found[1].version)
+            try:
+                await self.commit([change])
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                continue
+            return
+
+    # --- deletions ----------------------------------------------------------------------------------------------------
 
     async def topics_to_delete(self) -> set[str]:
         """Topics that are marked for deletion."""
@@ -338,6 +467,14 @@ class ControllerStore:
         )
         versions = [result.version for result in results if isinstance(result, Stat)]
         return {p: state._replace(version=v) for (p, state), v in zip(states, versions, strict=True)}
+
+
+def _reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    try:
+        return decode_reassignments(data)
+    except ValueError as error:
+        logger.warning("Reassignments in the metadata store are ignored: %s", error)
+        return {}
 
 
 def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

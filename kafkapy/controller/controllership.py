@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -16,14 +16,21 @@ from kafkapy.controller.broker_channel import (
 )
 from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
 from kafkapy.controller.controller_store import ControllerStore
+from kafkapy.controller.node_watches import NodeWatches
 from kafkapy.controller.partition_state_machine import PartitionStateMachine
+from kafkapy.controller.reassignment import PartitionReassignments
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
 from kafkapy.controller.topic_deletion import ForgetOffsets, TopicDeletionManager
 from kafkapy.metadata.config_repository import ConfigRepository
+from kafkapy.metadata.metadata_version import MetadataVersion
+from kafkapy.metadata.znodes import BrokerRegistration, broker_path, topic_path
 from kafkapy.types import TopicPartition, random_uuid
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
+
+OwnEvent = Callable[["Controllership"], Awaitable[None]]
+"""An event that runs with the controllership that has queued it."""
 
 
 class Controllership:
@@ -32,7 +39,8 @@ class Controllership:
     KafkaController makes it, and makes the next one when it resigns; used within its events on the control loop.
 
     `answered` receives the brokers' answers. `notify` calls the plugins' hooks of an event. `forget_offsets`: see
-    TopicDeletionManager, which calls `resume_deletion` when it can continue.
+    TopicDeletionManager. `put` queues an event that runs with this controllership while it lasts. `node_changed` gets
+    the path of a topic or a broker whose node has changed.
     """
 
     def __init__(
@@ -46,18 +54,24 @@ class Controllership:
         answered: ResponseCallback,
         notify: Callable[..., None],
         forget_offsets: ForgetOffsets | None,
-        resume_deletion: Callable[[], None],
+        put: Callable[[str, OwnEvent], None],
+        node_changed: Callable[[str], None],
+        metadata_version: MetadataVersion,
     ) -> None:
         self.store = store
         self.configs = configs
         self.notify = notify
+        self.metadata_version = metadata_version
+        self._put = put
         self._config = config
         self._deletion_waiters: dict[str, set[asyncio.Future[None]]] = {}
         self.context = context = ControllerContext()
         context.epoch = epoch
         self.channels = ControllerChannelManager(channel_factory, answered)
         self.batch = BrokerRequestBatch(broker_id, context, self.channels)
-        self.partitions = PartitionStateMachine(context, self.store, self.batch, self._unclean_allowed)
+        self.partitions = PartitionStateMachine(
+            context, self.store, self.batch, self._unclean_allowed, metadata_version.has_leader_recovery
+        )
         self.replicas = ReplicaStateMachine(context, self.store, self.batch)
         self.deletion = TopicDeletionManager(
             context,
@@ -67,11 +81,16 @@ class Controllership:
             self.replicas,
             self._topic_deleted,
             forget_offsets,
-            resume_deletion,
+            lambda: put("TopicDeletionResume", _resume_deletion),
         )
+        self.reassignments = PartitionReassignments(
+            context, self.store, self.batch, self.partitions, self.replicas, self.deletion
+        )
+        self.watches = NodeWatches(store.store, node_changed)
 
     async def close(self) -> None:
         """Close the channels; waiters for a topic's deletion get NOT_CONTROLLER."""
+        self.watches.close()
         await self.channels.close()
         await self.deletion.close()
         for waiters in self._deletion_waiters.values():
@@ -85,20 +104,33 @@ class Controllership:
         """The broker's present configuration."""
         return self._config()
 
+    # --- brokers ------------------------------------------------------------------------------------------------------
+
+    async def registered_brokers(self) -> dict[int, BrokerRegistration]:
+        """The registered brokers, whose nodes are followed from now on."""
+        ids = await self.store.broker_ids()
+        # The watch comes first, so that no change after the read is missed.
+        await self.watches.follow([broker_path(each) for each in ids])
+        return await self.store.registrations(ids)
+
     # --- topics -------------------------------------------------------------------------------------------------------
 
-    async def adopt_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
+    async def adopt_topics(self, topics: Collection[str]) -> list[TopicPartition]:
         """Load topics from the store into the context; returns their partitions.
 
-        Topics of old brokers get an id.
+        Topics of old brokers get an id. Their nodes are followed from now on.
         """
         added: list[TopicPartition] = []
+        await self.watches.follow([topic_path(topic) for topic in topics])
         for topic, (assignment, stat) in (await self.store.topic_assignments(list(topics))).items():
             topic_id = assignment.topic_id
             if topic_id is None:
                 topic_id = random_uuid()
                 await self.store.set_topic(topic, assignment._replace(topic_id=topic_id), stat.version)
             self.context.put_topic(topic, topic_id, assignment)
+            for number, each in assignment.partitions.items():
+                if each.is_being_reassigned:
+                    self.context.reassigning.setdefault(TopicPartition(topic, number))
             added += self.context.partitions_of(topic)
         return added
 
@@ -107,6 +139,7 @@ class Controllership:
 
         Called within an event.
         """
+        await self.watches.follow([topic_path(topic) for topic in topics])
         await self.configs.reload_topics(topics)
         await self.partitions_created([each for topic in topics for each in self.context.partitions_of(topic)])
         for topic in topics:
@@ -153,6 +186,14 @@ class Controllership:
         self.batch.add_update_metadata(context.live_brokers, leaderless)
         self.batch.send()
 
+    def isr_changed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Complete reassignments for which these ISRs have waited, in a later event."""
+        moving = [partition for partition in partitions if partition in self.context.reassigning]
+        if moving:
+            self._put(
+                f"PartitionReassignmentIsrChange {moving}", lambda current: current.reassignments.isr_changed(moving)
+            )
+
     def topic_deletion(self, topic: str) -> asyncio.Future[None]:
         """A future that ends when the topic is deleted for good."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -169,6 +210,7 @@ class Controllership:
 
     async def _topic_deleted(self, topic: str, topic_id: UUID) -> None:
         self.configs.forget_topic(topic)
+        self.watches.forget([topic_path(topic)])
         self.notify("topic_deleted", topic=topic, topic_id=topic_id)
         for waiter in self._deletion_waiters.pop(topic, ()):
             if not waiter.done():
@@ -179,3 +221,7 @@ class Controllership:
         if own is not None:
             return own.strip().lower() == "true"
         return self.config.get_bool("unclean.leader.election.enable")
+
+
+async def _resume_deletion(controllership: Controllership) -> None:
+    await controllership.deletion.resume()

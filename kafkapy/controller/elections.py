@@ -44,6 +44,14 @@ def elect_preferred(replicas: Sequence[int], isr: Collection[int], online: Colle
     return Elected(preferred, tuple(isr))
 
 
+def elect_for_reassignment(target: Sequence[int], isr: Collection[int], online: Collection[int]) -> Elected | None:
+    """The first target replica that is online and in sync; the ISR stays."""
+    for replica in target:
+        if replica in online and replica in isr:
+            return Elected(replica, tuple(isr))
+    return None
+
+
 def elect_for_shutdown(
     replicas: Sequence[int], isr: Collection[int], online: Collection[int], shutting_down: Collection[int]
 ) -> Elected | None:

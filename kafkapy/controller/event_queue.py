@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -24,9 +25,8 @@ class ControllerEventQueue:
 
     def __init__(self, failed: Callable[[BaseException], Awaitable[bool]]) -> None:
         self._failed = failed
-        self._queue: asyncio.Queue[tuple[str, Callable[[], Awaitable[Any]], asyncio.Future[Any] | None]] = (
-            asyncio.Queue()
-        )
+        self._queue: deque[tuple[str, Callable[[], Awaitable[Any]], asyncio.Future[Any] | None]] = deque()
+        self._filled = asyncio.Event()
         self._pending: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._current: asyncio.Future[Any] | None = None
@@ -42,8 +42,8 @@ class ControllerEventQueue:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         futures = [self._current]
-        while not self._queue.empty():
-            futures.append(self._queue.get_nowait()[2])
+        while self._queue:
+            futures.append(self._queue.popleft()[2])
         for future in futures:
             if future is not None and not future.done():
                 future.cancel()
@@ -56,7 +56,13 @@ class ControllerEventQueue:
         if once and name in self._pending:
             return
         self._pending.add(name)
-        self._queue.put_nowait((name, run, None))
+        self._queue.append((name, run, None))
+        self._filled.set()
+
+    def put_first(self, name: str, run: Callable[[], Awaitable[Any]]) -> None:
+        """Queue an event before all others."""
+        self._queue.appendleft((name, run, None))
+        self._filled.set()
 
     async def submit(self, name: str, run: Callable[[], Awaitable[T]]) -> T:
         """Queue an event and return its result, or raise its error.
@@ -64,12 +70,16 @@ class ControllerEventQueue:
         Cancelling the wait does not cancel the event.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait((name, run, future))
+        self._queue.append((name, run, future))
+        self._filled.set()
         return await asyncio.shield(future)
 
     async def _run(self) -> None:
         while True:
-            name, run, future = await self._queue.get()
+            while not self._queue:
+                self._filled.clear()
+                await self._filled.wait()
+            name, run, future = self._queue.popleft()
             self._pending.discard(name)
             self._current = future
             try:

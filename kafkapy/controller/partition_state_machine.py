@@ -15,7 +15,13 @@ from typing import Final
 from kafkapy.controller.broker_channel import BrokerRequestBatch
 from kafkapy.controller.context import ControllerContext, PartitionStatus
 from kafkapy.controller.controller_store import ControllerStore
-from kafkapy.controller.elections import Elected, elect_for_offline_partition, elect_for_shutdown, elect_preferred
+from kafkapy.controller.elections import (
+    Elected,
+    elect_for_offline_partition,
+    elect_for_reassignment,
+    elect_for_shutdown,
+    elect_preferred,
+)
 from kafkapy.metadata.store import NodeExistsError
 from kafkapy.metadata.znodes import PartitionState
 from kafkapy.types import TopicPartition
@@ -39,13 +45,14 @@ class ElectionStrategy(Enum):
     OFFLINE_PARTITION_UNCLEAN = "offline partition, unclean allowed"
     PREFERRED_REPLICA = "preferred replica"
     CONTROLLED_SHUTDOWN = "controlled shutdown"
+    REASSIGNMENT = "reassignment"
 
 
 class PartitionStateMachine:
     """Moves partitions between states.
 
     Owned by KafkaController; called within its events on the control loop. `unclean_allowed` says of a topic whether a
-    replica out of sync may be elected.
+    replica out of sync may be elected; `tells_recovery`: whether brokers know a recovering leader (IBP 3.2).
     """
 
     def __init__(
@@ -54,11 +61,13 @@ class PartitionStateMachine:
         store: ControllerStore,
         batch: BrokerRequestBatch,
         unclean_allowed: Callable[[str], bool],
+        tells_recovery: bool = True,
     ) -> None:
         self._context = context
         self._store = store
         self._batch = batch
         self._unclean_allowed = unclean_allowed
+        self._tells_recovery = tells_recovery
 
     def initialize(self) -> None:
         """Derive every partition's state from the store and the live brokers."""
@@ -199,12 +208,12 @@ class PartitionStateMachine:
                 isr=elected.isr,
                 leader_epoch=state.leader_epoch + 1,
                 controller_epoch=context.epoch,
-                recovering=state.recovering or elected.unclean,
+                recovering=state.recovering or (elected.unclean and self._tells_recovery),
             )
         written, refused = await self._store.update_partition_states(changed)
         for partition, state in written.items():
             context.leadership[partition] = state
-            self._batch.add_leader_and_isr(self._online(partition, True), partition, state)
+            self._batch.add_leader_and_isr(self._recipients(partition, strategy), partition, state)
         return set(written), refused
 
     def _elect(self, partition: TopicPartition, state: PartitionState, strategy: ElectionStrategy) -> Elected | None:
@@ -212,10 +221,20 @@ class PartitionStateMachine:
         online = self._online(partition, strategy is ElectionStrategy.CONTROLLED_SHUTDOWN)
         if strategy is ElectionStrategy.PREFERRED_REPLICA:
             return elect_preferred(replicas, state.isr, online)
+        if strategy is ElectionStrategy.REASSIGNMENT:
+            return elect_for_reassignment(self._context.assignment_of(partition).target, state.isr, online)
         if strategy is ElectionStrategy.CONTROLLED_SHUTDOWN:
             return elect_for_shutdown(replicas, state.isr, online, self._context.shutting_down_brokers)
         unclean = strategy is ElectionStrategy.OFFLINE_PARTITION_UNCLEAN or self._unclean_allowed(partition.topic)
         return elect_for_offline_partition(replicas, state.isr, online, unclean)
+
+    def _recipients(self, partition: TopicPartition, strategy: ElectionStrategy) -> Sequence[int]:
+        """The brokers that hear of a new leader."""
+        if strategy is ElectionStrategy.PREFERRED_REPLICA:
+            return self._context.replicas_of(partition)
+        if strategy is ElectionStrategy.REASSIGNMENT:
+            return self._context.assignment_of(partition).target
+        return self._online(partition, strategy is ElectionStrategy.CONTROLLED_SHUTDOWN)
 
     def _online(self, partition: TopicPartition, with_shutting_down: bool) -> list[int]:
         context = self._context

@@ -15,7 +15,7 @@ from typing import Final
 from kafkapy.controller.broker_channel import BrokerRequestBatch
 from kafkapy.controller.context import ControllerContext, Replica, ReplicaStatus
 from kafkapy.controller.controller_store import ControllerStore
-from kafkapy.metadata.broker_requests import EPOCH_DURING_DELETE
+from kafkapy.metadata.broker_requests import EPOCH_DURING_DELETE, NO_EPOCH
 from kafkapy.metadata.znodes import NO_LEADER, PartitionState
 from kafkapy.types import TopicPartition
 
@@ -79,59 +79,84 @@ class ReplicaStateMachine:
         if target is _ONLINE:
             self._announce_online(valid)
         elif target is _NEW:
-            self._announce_new(valid)
+            valid = self._announce_new(valid)
         elif target is _OFFLINE:
             await self._take_offline(valid)
         elif target is _STARTED:
             for replica in valid:
-                self._batch.add_stop_replica(replica.broker, replica.partition, EPOCH_DURING_DELETE, delete=True)
+                self._batch.add_stop_replica(replica.broker, replica.partition, self._stop_epoch(replica), delete=True)
         for replica in valid:
             if target is _NON_EXISTENT:
-                context.replica_status.get(replica.partition.topic, {}).pop(replica, None)
+                self._forget(replica)
             else:
                 context.put_replica_state(replica, target)
+
+    def _forget(self, replica: Replica) -> None:
+        context = self._context
+        context.replica_status.get(replica.partition.topic, {}).pop(replica, None)
+        # The whole topic leaves the context when its deletion is complete.
+        if not context.is_topic_being_deleted(replica.partition.topic):
+            assignment = context.assignment_of(replica.partition)
+            context.put_assignment(replica.partition, assignment.without(replica.broker))
+
+    def _stop_epoch(self, replica: Replica) -> int:
+        """The leader epoch that a StopReplica names."""
+        if self._context.is_topic_being_deleted(replica.partition.topic):
+            return EPOCH_DURING_DELETE
+        state = self._context.leadership.get(replica.partition)
+        return NO_EPOCH if state is None else state.leader_epoch
 
     def _announce_online(self, replicas: Sequence[Replica]) -> None:
         context = self._context
         for replica in replicas:
             state = context.leadership.get(replica.partition)
-            # A new replica was told when its partition got its leader; the log of a topic that is about to be deleted
-            # need not be opened.
-            if context.replica_state(replica) is _NEW or context.is_topic_being_deleted(replica.partition.topic):
+            # The log of a topic that is about to be deleted need not be opened.
+            if context.is_topic_being_deleted(replica.partition.topic):
                 continue
-            if state is not None:
+            # A new replica was told when its partition got its leader.
+            if context.replica_state(replica) is _NEW:
+                assignment = context.assignment_of(replica.partition)
+                if replica.broker not in assignment.replicas:
+                    more = (*assignment.replicas, replica.broker)
+                    context.put_assignment(replica.partition, assignment._replace(replicas=more))
+            elif state is not None:
                 self._batch.add_leader_and_isr([replica.broker], replica.partition, state)
 
-    def _announce_new(self, replicas: Sequence[Replica]) -> None:
+    def _announce_new(self, replicas: Sequence[Replica]) -> list[Replica]:
+        """The replicas that may be new: a leader cannot."""
+        allowed = []
         for replica in replicas:
             state = self._context.leadership.get(replica.partition)
-            if state is not None and state.leader != replica.broker:
+            if state is not None and state.leader == replica.broker:
+                logger.error("Replica %s cannot become new: it leads the partition", replica)
+                continue
+            allowed.append(replica)
+            if state is not None:
                 self._batch.add_leader_and_isr([replica.broker], replica.partition, state, is_new=True)
-                self._batch.add_update_metadata(self._context.live_brokers, [replica.partition])
+        return allowed
 
     async def _take_offline(self, replicas: Sequence[Replica]) -> None:
         context = self._context
-        for replica in replicas:
-            state = context.leadership.get(replica.partition)
-            epoch = EPOCH_DURING_DELETE if state is None else state.leader_epoch
-            if context.is_topic_being_deleted(replica.partition.topic):
-                epoch = EPOCH_DURING_DELETE
-            self._batch.add_stop_replica(replica.broker, replica.partition, epoch, delete=False)
         by_partition: dict[TopicPartition, set[int]] = {}
         for replica in replicas:
             by_partition.setdefault(replica.partition, set()).add(replica.broker)
-        for partition, state in (await self._remove_from_isr(by_partition)).items():
-            if not context.is_topic_being_deleted(partition.topic):
-                leaders = [each for each in context.replicas_of(partition) if each not in by_partition[partition]]
-                self._batch.add_leader_and_isr(leaders, partition, state)
+        states = await self._remove_from_isr(by_partition)
+        for replica in replicas:
+            self._batch.add_stop_replica(replica.broker, replica.partition, self._stop_epoch(replica), delete=False)
+        for partition, gone in by_partition.items():
+            state = states.get(partition)
+            if state is not None:
+                remaining = [each for each in context.replicas_of(partition) if each not in gone]
+                self._batch.add_leader_and_isr(remaining, partition, state)
             self._batch.add_update_metadata(context.live_brokers, [partition])
 
     async def _remove_from_isr(
         self, by_partition: Mapping[TopicPartition, set[int]]
     ) -> dict[TopicPartition, PartitionState]:
-        """Take the brokers out of the ISRs; returns the changed states.
+        """Take the brokers out of the ISRs; returns the states after that.
 
-        A leader that is taken out becomes -1.
+        A leader that is taken out becomes -1. An ISR without the brokers stays as it is. Partitions of topics that are
+        being deleted are left out.
         """
         result: dict[TopicPartition, PartitionState] = {}
         remaining = [
@@ -142,6 +167,7 @@ class ReplicaStateMachine:
             for partition, state in (await self._store.partition_states(remaining)).items():
                 gone = by_partition[partition]
                 if gone.isdisjoint(state.isr):
+                    self._context.leadership[partition] = result[partition] = state
                     continue
                 # The last replica in sync stays in the ISR: it alone may lead when it comes back.
                 isr = tuple(each for each in state.isr if each not in gone) or state.isr

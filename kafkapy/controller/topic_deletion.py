@@ -79,35 +79,63 @@ class TopicDeletionManager:
         context.topics_to_delete = set(topics)
         for topic in context.topics_to_delete:
             replicas = context.replicas_for(context.partitions_of(topic))
+            self.wait_for_reassignment(topic)
             if not all(context.is_replica_online(each.broker, each.partition) for each in replicas):
                 context.topics_deletion_ineligible.add(topic)
                 logger.info("The deletion of topic %s waits for its offline replicas", topic)
 
+    def wait_for_reassignment(self, topic: str) -> None:
+        """Begin no deletion of a topic while partitions of it move to other replicas."""
+        context = self._context
+        if context.is_topic_being_deleted(topic) and context.is_topic_being_reassigned(topic):
+            context.topics_deletion_ineligible.add(topic)
+            logger.info("The deletion of topic %s waits for the reassignment of its partitions", topic)
+
     async def enqueue(self, topics: Iterable[str]) -> None:
         """Begin to delete marked topics."""
+        topics = list(topics)
         self._context.topics_to_delete.update(topics)
+        for topic in topics:
+            self.wait_for_reassignment(topic)
         await self.resume()
 
     async def retry(self, topics: Iterable[str]) -> None:
         """Retry topics whose replicas are online again."""
-        waiting = self._context.topics_to_delete.intersection(topics)
+        context = self._context
+        waiting = {
+            topic
+            for topic in context.topics_to_delete.intersection(topics)
+            if not context.is_topic_being_reassigned(topic)
+        }
         if waiting:
-            self._context.topics_deletion_ineligible -= waiting
+            context.topics_deletion_ineligible -= waiting
             await self.resume()
 
     async def replicas_failed(self, replicas: Iterable[Replica]) -> None:
         """Mark replicas that brokers could not delete now."""
-        failed = [each for each in replicas if self._context.is_topic_being_deleted(each.partition.topic)]
+        context = self._context
+        failed = [
+            each
+            for each in replicas
+            if context.is_topic_being_deleted(each.partition.topic)
+            and context.replica_state(each) in (ReplicaStatus.DELETION_STARTED, ReplicaStatus.OFFLINE)
+        ]
         if failed:
             topics = {each.partition.topic for each in failed}
             await self._replicas.handle_state_changes(failed, ReplicaStatus.DELETION_INELIGIBLE)
-            self._context.topics_deletion_ineligible |= topics
+            context.topics_deletion_ineligible |= topics
             logger.info("The deletion of topics %s waits: brokers could not delete replicas", ", ".join(sorted(topics)))
             await self.resume()
 
     async def replicas_deleted(self, replicas: Iterable[Replica]) -> None:
         """Mark replicas that brokers have deleted."""
-        gone = [each for each in replicas if self._context.is_topic_being_deleted(each.partition.topic)]
+        context = self._context
+        gone = [
+            each
+            for each in replicas
+            if context.is_topic_being_deleted(each.partition.topic)
+            and context.replica_state(each) is ReplicaStatus.DELETION_STARTED
+        ]
         await self._replicas.handle_state_changes(gone, ReplicaStatus.DELETION_SUCCESSFUL)
         await self.resume()
 

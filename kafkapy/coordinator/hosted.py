@@ -104,6 +104,31 @@ class Turn:
     go: Callable[[], None]
 
 
+class MarkerGuard:
+    """Tells whether a producer's transaction may have ended in a partition meanwhile.
+
+    Made by the runtime. Its user asks the transaction coordinator, and then looks at `valid` in the operation that
+    writes the producer's records: no marker lies between the question and the records. `release` ends it.
+    """
+
+    __slots__ = ("_guards", "producer_id", "valid")
+
+    def __init__(self, producer_id: int, guards: dict[int, set[MarkerGuard]]) -> None:
+        self.producer_id = producer_id
+        self.valid = True
+        """False once a marker of the producer comes, or another broker leads the partition."""
+        self._guards = guards
+        guards.setdefault(producer_id, set()).add(self)
+
+    def release(self) -> None:
+        """Forget the guard."""
+        guards = self._guards.get(self.producer_id)
+        if guards is not None:
+            guards.discard(self)
+            if not guards:
+                del self._guards[self.producer_id]
+
+
 class HostedShard(Generic[S]):
     """One shard with its queues. Owned by the runtime."""
 
@@ -126,3 +151,18 @@ class HostedShard(Generic[S]):
         """The log's largest batch in bytes, as of the last operation."""
         self.loaded_end = 0
         """The log's end when it was loaded. Records below it may be uncommitted, and may be lost."""
+        self._guards: dict[int, set[MarkerGuard]] = {}
+
+    def guard(self, producer_id: int) -> MarkerGuard:
+        """A guard that the next marker of the producer ends."""
+        return MarkerGuard(producer_id, self._guards)
+
+    def marker_comes(self, producer_id: int) -> None:
+        """End the guards of a producer: a marker is about to be written."""
+        for guard in self._guards.pop(producer_id, ()):
+            guard.valid = False
+
+    def end_guards(self) -> None:
+        """End all guards: the shard is unloaded."""
+        for producer_id in list(self._guards):
+            self.marker_comes(producer_id)

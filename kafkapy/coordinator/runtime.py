@@ -62,6 +62,7 @@ from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.hosted import (
     HostedShard,
     LoadTimes,
+    MarkerGuard,
     Operation,
     PendingOperation,
     S,
@@ -196,6 +197,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _unload(self, hosted: HostedShard[S], error: KafkaError | None = None) -> None:
         self._hosted.pop(hosted.partition.partition, None)
+        hosted.end_guards()
         self.timer.cancel(hosted)
         hosted.timer.close()
         if hosted.load is not None:
@@ -266,6 +268,13 @@ class CoordinatorRuntime(Generic[S]):
         self._wait_for_committed(hosted, PendingOperation(later, reply, None, now, []))
         return later
 
+    def guard(self, partition: int, producer_id: int) -> MarkerGuard:
+        """A guard against a marker of a producer in the partition.
+
+        See MarkerGuard. NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        return self._active(partition).guard(producer_id)
+
     def complete_transaction(
         self, partition: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, committed: bool
     ) -> Later[None]:
@@ -278,6 +287,7 @@ class CoordinatorRuntime(Generic[S]):
             self._writer.ensure_writable(hosted.partition)
         except KafkaError as error:
             return Later.failure(translated(error))
+        hosted.marker_comes(producer_id)
         self._flush(hosted)
         later: Later[None] = Later()
 
@@ -357,7 +367,7 @@ class CoordinatorRuntime(Generic[S]):
         """Answer an operation without records once all that it may have seen is committed."""
         if hosted.unwritten:
             hosted.unwritten.append(pending)
-        elif hosted.uncommitted or self._writer.high_watermark(hosted.partition) < hosted.loaded_end:
+        elif hosted.uncommitted or self._high_watermark(hosted) < hosted.loaded_end:
             waits_for = hosted.uncommitted[-1].end_offset if hosted.uncommitted else hosted.loaded_end
             pending.end_offset = waits_for
             hosted.uncommitted.append(pending)
@@ -479,10 +489,13 @@ class CoordinatorRuntime(Generic[S]):
         if hosted is not None:
             self._commit(hosted)
 
+    def _high_watermark(self, hosted: HostedShard[S]) -> int:
+        return self._writer.high_watermark(hosted.partition, hosted.leader_epoch)
+
     def _commit(self, hosted: HostedShard[S]) -> None:
         if not hosted.uncommitted:
             return
-        high_watermark = self._writer.high_watermark(hosted.partition)
+        high_watermark = self._high_watermark(hosted)
         waiting = hosted.uncommitted
         # A finished operation may run others, which may put more into the queue: it is read again each time.
         while waiting and 0 <= waiting[0].end_offset <= high_watermark:

@@ -75,10 +75,17 @@ class PartitionWriter(Protocol):
         On a quick disk they have ended when this returns.
         """
 
-    def high_watermark(self, partition: TopicPartition) -> int:
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """The epoch in which this broker leads the partition.
+
+        -1 when it does not lead it.
+        """
+
+    def high_watermark(self, partition: TopicPartition, leader_epoch: int) -> int:
         """The offset below which all records are committed.
 
-        -1 for a partition that is not hosted.
+        The value of the leader of that epoch: -1 when this broker does not lead the partition in it, as the offsets of
+        its records may hold others by now.
         """
 
     def end_offset(self, partition: TopicPartition) -> int:
@@ -206,10 +213,19 @@ class PartitionLogWriter:
             log.announce_high_watermark = True
             self._waiting[log.id] = partition
 
-    def high_watermark(self, partition: TopicPartition) -> int:
+    def leader_epoch(self, partition: TopicPartition) -> int:
         """See PartitionWriter."""
         log = self._replicas.log(partition)
-        return -1 if log is None else log.high_watermark
+        return -1 if log is None else _led_epoch(log)
+
+    def high_watermark(self, partition: TopicPartition, leader_epoch: int) -> int:
+        """See PartitionWriter."""
+        log = self._replicas.log(partition)
+        if log is None:
+            return -1
+        # Read first: when the epoch holds afterwards, the value is of that epoch.
+        high_watermark: int = log.high_watermark
+        return high_watermark if _led_epoch(log) == leader_epoch else -1
 
     def end_offset(self, partition: TopicPartition) -> int:
         """See PartitionWriter."""
@@ -273,3 +289,10 @@ class PartitionLogWriter:
     def _tell(self, partition: TopicPartition) -> None:
         for listener in self._listeners:
             listener(partition)
+
+
+def _led_epoch(log: PartitionLog) -> int:
+    """The epoch in which this broker leads, -1 when it does not."""
+    # A change of leadership between the two reads is seen by the third.
+    epoch: int = log.leader_epoch
+    return epoch if log.is_leader and log.leader_epoch == epoch else -1

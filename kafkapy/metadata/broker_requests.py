@@ -23,6 +23,9 @@ Source: org.apache.kafka.common.requests.LeaderAndIsr.
 EPOCH_DURING_DELETE = -2
 """The leader epoch in StopReplica while the topic is being deleted: no check."""
 
+NO_EPOCH = -1
+"""The leader epoch in StopReplica for a partition without a known leader: no check."""
+
 
 class LeaderAndIsrPartition(NamedTuple):
     """One partition that a broker leads or follows."""

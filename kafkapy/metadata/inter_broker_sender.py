@@ -26,5 +26,8 @@ class InterBrokerSender(Protocol):
     ) -> Any:
         """The decoded response; see InterBrokerClient.send for the errors."""
 
+    def disconnect(self, broker_id: int) -> None:
+        """Close the connection to a broker, which has gone or has started again."""
+
     async def close(self) -> None:
         """Close all connections. Requests in flight fail with KafkaConnectionError."""

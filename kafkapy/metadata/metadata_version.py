@@ -76,7 +76,7 @@ _STEPS: Final = (
 class MetadataVersion(NamedTuple):
     """One metadata version. Immutable; a later version is greater."""
 
-    index: int
+    ordinal: int
     """The position in the order of all versions."""
     name: str
     """As the configuration has it, for instance "3.9-IV0"."""
@@ -106,7 +106,7 @@ class MetadataVersion(NamedTuple):
     @property
     def feature_level(self) -> int:
         """The level of the feature metadata.version, -1 for a version from before that feature."""
-        return max(self.index - IBP_3_0_IV0.index, 0) or -1
+        return max(self.ordinal - IBP_3_0_IV0.ordinal, 0) or -1
 
     @property
     def truncates_on_fetch(self) -> bool:
@@ -157,7 +157,10 @@ class MetadataVersion(NamedTuple):
 
     @property
     def fetch_version(self) -> int:
-        """The Fetch version of followers; 12 at most for a request with a topic without an id."""
+        """The Fetch version of followers.
+
+        At most 12 for a request with a topic that has no id.
+        """
         return self._first(_FETCH, 3)
 
     @property
@@ -198,7 +201,10 @@ class MetadataVersion(NamedTuple):
         return self._first((("2.3-IV0", 3), ("2.1-IV0", 2), ("0.10.1-IV0", 1)), 0)
 
     def offset_commit_value_version(self, has_expire_timestamp: bool = False) -> int:
-        """The version of the value of an offset's record; 1 alone has an expire timestamp."""
+        """The version of the value of an offset's record.
+
+        Version 1 alone has an expire timestamp.
+        """
         return 1 if has_expire_timestamp else self._first((("2.1-IV1", 3), ("2.1-IV0", 2)), 1)
 
     @property
@@ -207,7 +213,7 @@ class MetadataVersion(NamedTuple):
         return 0
 
     def _first(self, table: tuple[tuple[str, int], ...], otherwise: int) -> int:
-        return next((value for name, value in table if self.index >= _BY_NAME[name].index), otherwise)
+        return next((value for name, value in table if self.ordinal >= _BY_NAME[name].ordinal), otherwise)
 
 
 _FETCH: Final = (
@@ -262,7 +268,7 @@ def _all_versions() -> tuple[MetadataVersion, ...]:
         for release, steps in _STEPS
         for step in range(steps or 1)
     ]
-    return tuple(MetadataVersion(index, name, release) for index, (name, release) in enumerate(names))
+    return tuple(MetadataVersion(ordinal, name, release) for ordinal, (name, release) in enumerate(names))
 
 
 VERSIONS: Final = _all_versions()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kafkapy.metadata.store import Watch, WatchCallback, WatchEvent, WatchEventType
+from kafkapy.metadata.store import Watch, WatchCallback, WatchEvent, WatchEventType, parent_of
 
 __all__ = ["Watches"]
 
@@ -40,6 +40,12 @@ class Watches:
             watches = self._children if event.type is WatchEventType.CHILDREN else self._nodes
             for entry in list(watches.get(event.path, ())):
                 entry(event)
+
+    def tell_all_below(self, parent: str) -> None:
+        """Call every watcher of the node's children back, because changes may have been missed."""
+        events = [WatchEvent(WatchEventType.CHILDREN, parent)]
+        events += [WatchEvent(WatchEventType.CHANGED, path) for path in self._nodes if parent_of(path) == parent]
+        self.tell(events)
 
 
 def _register(watches: dict[str, list[WatchCallback]], path: str, callback: WatchCallback) -> Watch:

@@ -191,6 +191,33 @@ class ReplicaAssignment(NamedTuple):
         """Whether a reassignment of the partition is running."""
         return bool(self.adding or self.removing)
 
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas after the running reassignment."""
+        return tuple(each for each in self.replicas if each not in self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas before the running reassignment.
+
+        Their order may differ from the one before: the target's replicas stand first.
+        """
+        return tuple(each for each in self.replicas if each not in self.adding)
+
+    def reassigned_to(self, target: Sequence[int]) -> ReplicaAssignment:
+        """The assignment while the partition moves from its origin to `target` (KIP-455)."""
+        origin = self.origin
+        replicas = tuple(dict.fromkeys([*target, *origin]))
+        return ReplicaAssignment(
+            replicas,
+            tuple(each for each in replicas if each not in origin),
+            tuple(each for each in replicas if each not in target),
+        )
+
+    def without(self, broker: int) -> ReplicaAssignment:
+        """The assignment without one broker."""
+        return ReplicaAssignment(*(tuple(each for each in part if each != broker) for part in self))
+
 
 class TopicAssignment(NamedTuple):
     """A topic as its node describes it.
@@ -310,6 +337,46 @@ def _partition_state(data: bytes, version: int) -> PartitionState:
         recovering=value.get("leader_recovery_state", 0) == 1,
         version=version,
     )
+
+
+def encode_reassignments(partitions: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    """The partitions that old tools move, with their target replicas, encoded."""
+    entries = [{"topic": t, "partition": p, "replicas": list(to)} for (t, p), to in partitions.items()]
+    return _encode({"version": 1, "partitions": entries})
+
+
+def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """The partitions that old tools move, with their target replicas.
+
+    ValueError when the node cannot be read.
+    """
+    what = "the node of partition reassignments"
+    entries = _field(_decode(data, what), "partitions", list, what)
+    try:
+        return {
+            TopicPartition(str(each["topic"]), int(each["partition"])): tuple(int(to) for to in each["replicas"])
+            for each in entries
+        }
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{what} has an entry that cannot be read: {error!r}") from None
+
+
+def encode_preferred_elections(partitions: Iterable[TopicPartition]) -> bytes:
+    """The partitions for which old tools ask a preferred election, encoded."""
+    return _encode({"version": 1, "partitions": [{"topic": t, "partition": p} for t, p in partitions]})
+
+
+def decode_preferred_elections(data: bytes) -> list[TopicPartition]:
+    """The partitions for which old tools ask a preferred election.
+
+    ValueError when the node cannot be read.
+    """
+    what = "the node of preferred elections"
+    entries = _field(_decode(data, what), "partitions", list, what)
+    try:
+        return [TopicPartition(str(each["topic"]), int(each["partition"])) for each in entries]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{what} has an entry that cannot be read: {error!r}") from None
 
 
 def delete_topic_path(topic: str) -> str:
@@ -455,8 +522,12 @@ def decode_log_dir_event(data: bytes) -> int:
 
 
 def encode_feature(status_enabled: bool, features: Mapping[str, int], version: int = 2) -> bytes:
-    """Finalized features (KIP-584): name to highest version level, encoded."""
-    levels = {name: {"max_version_level": level} for name, level in features.items()}
+    """Finalized features (KIP-584): name to highest version level, encoded.
+
+    Layout version 1 has a lowest level too.
+    """
+    lowest = {"min_version_level": 1} if version == 1 else {}
+    levels = {name: {**lowest, "max_version_level": level} for name, level in features.items()}
     return _encode({"features": levels, "version": version, "status": int(status_enabled)})
 
 
@@ -465,6 +536,11 @@ def decode_feature(data: bytes) -> tuple[bool, dict[str, int]]:
     value = _decode(data, "the feature node")
     levels = value.get("features") or {}
     return value.get("status") == 1, {name: int(level["max_version_level"]) for name, level in levels.items()}
+
+
+def feature_layout(data: bytes) -> int:
+    """The version of the layout of the feature node."""
+    return int(_field(_decode(data, "the feature node"), "version", int, "the feature node"))
 
 
 def sequence_number(name: str) -> int:

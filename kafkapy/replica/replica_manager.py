@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +22,8 @@ from uuid import UUID
 from kafkapy import errors
 from kafkapy.errors import ErrorCode
 from kafkapy.log.dir_scan import MAX_NAME, future_name
-from kafkapy.log.shortage import is_shortage
 from kafkapy.metadata.broker_requests import (
+    BrokerRequest,
     BrokerResponse,
     LeaderAndIsr,
     LeaderAndIsrPartition,
@@ -35,14 +34,16 @@ from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.store import STORE_FAILED, MetadataStore
 from kafkapy.metadata.topic_names import is_internal
-from kafkapy.metadata.znodes import CONFIG_TOPICS, LOG_DIR_EVENT_PREFIX, encode_log_dir_event
+from kafkapy.metadata.znodes import CONFIG_TOPICS, LOG_DIR_EVENT_PREFIX, NO_LEADER, encode_log_dir_event
 from kafkapy.replica.alter_log_dirs import ReplicaAlterLogDirsManager
+from kafkapy.replica.fetcher_api import FetchStart
 from kafkapy.replica.log_configs import effective_log_config
 from kafkapy.replica.log_dirs import ActiveProducer, HostedLog, LogDirDescription, describe_directories
+from kafkapy.replica.log_opener import LogOpener
 from kafkapy.replica.offset_lookup import FoundOffset, legacy_offsets, lookup
 from kafkapy.replica.partition import Partition
 from kafkapy.slices import in_slices
-from kafkapy.types import IsolationLevel, TopicPartition
+from kafkapy.types import ZERO_UUID, IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.partition_log import PartitionLog
@@ -50,14 +51,12 @@ if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.config.topic import LogConfig
     from kafkapy.log.log_manager import LogManager
+    from kafkapy.replica.fetcher_manager import ReplicaFetcherManager
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
 STORE_RETRY_S: Final = 0.5
 """Pause in seconds before the metadata store is asked again after an error."""
-SHORTAGE_S: Final = 30.0
-SHORTAGE_PAUSE_S: Final = 0.2
-"""Seconds that a new partition waits for descriptors or memory, and the pause between attempts."""
 LOGGED_AT_MOST: Final = 100
 """Most partitions of one request whose failed moves are logged."""
 
@@ -75,8 +74,8 @@ LeadershipListener = Callable[[TopicPartition, int, bool], None]
 class ReplicaManager:
     """The partitions of this broker.
 
-    Owned by KafkaServer and made on its running loop; used on the control loop unless a method says otherwise. The
-    channel delivers one controller request at a time. `log_dir_failed` is for LogManager's on_log_dir_failure.
+    Owned by KafkaServer and made on its running loop; used on the control loop unless a method says otherwise.
+    Requests of controllers are served one at a time. `log_dir_failed` is for LogManager's on_log_dir_failure.
     """
 
     def __init__(
@@ -100,10 +99,15 @@ class ReplicaManager:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._partition_counts: dict[str, int] = {}
         self._controller_epoch = 0
+        # Two controllers may send at the same time, while the older one does not know of the newer one.
+        self._changing = asyncio.Lock()
+        self.fetchers: ReplicaFetcherManager | None = None
+        """The fetchers of partitions that other brokers lead; None in a cluster of one broker."""
         self._notifications: set[asyncio.Task[None]] = set()
         self._moves = ReplicaAlterLogDirsManager(config, log_manager)
         self._altering_log_dirs = asyncio.Lock()
         # The controller's requests come one at a time. Work of others on worker threads does not delay an election.
+        self._opener = LogOpener(broker_id, log_manager, self._log_config)
         self._openers = ThreadPoolExecutor(1, thread_name_prefix="replica-opens")
         # Clients' reads of a directory have threads of their own: neither another directory nor an open delays them.
         self._readers: dict[Path | None, ThreadPoolExecutor] = {}
@@ -118,6 +122,8 @@ class ReplicaManager:
         for task in list(self._notifications):
             task.cancel()
         await asyncio.gather(*self._notifications, return_exceptions=True)
+        if self.fetchers is not None:
+            await self.fetchers.close()
         await asyncio.to_thread(self._moves.stop)
         for threads in (self._openers, *self._readers.values()):
             threads.shutdown(wait=False, cancel_futures=True)
@@ -154,40 +160,76 @@ class ReplicaManager:
     async def become_leader_or_follower(self, request: LeaderAndIsr) -> BrokerResponse:
         """Lead or follow partitions, and create their logs where they are missing.
 
-        Per partition: KAFKA_STORAGE_ERROR, STALE_CONTROLLER_EPOCH (an older leader epoch), INCONSISTENT_TOPIC_ID.
+        Per partition: KAFKA_STORAGE_ERROR, STALE_CONTROLLER_EPOCH (a leader epoch that is not newer),
+        INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica).
         """
-        if request.controller_epoch < self._controller_epoch:
-            return BrokerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
-        self._controller_epoch = request.controller_epoch
+        async with self._changing:
+            if request.controller_epoch < self._controller_epoch:
+                return self._stale(request)
+            self._controller_epoch = request.controller_epoch
+            return await self._change_roles(request)
+
+    async def _change_roles(self, request: LeaderAndIsr) -> BrokerResponse:
         fresh = {partition.topic for partition, each in request.partitions.items() if each.is_new}
         await self._read_configs(fresh, {partition.topic for partition in request.partitions} - fresh)
         failed: dict[TopicPartition, ErrorCode] = {}
         wanted: list[tuple[Partition, LeaderAndIsrPartition]] = []
         for topic_partition, each in request.partitions.items():
-            topic_id = request.topic_ids[topic_partition.topic]
-            error = self._refusal(topic_partition, topic_id, each)
+            topic_id = request.topic_ids.get(topic_partition.topic, ZERO_UUID)
+            known = self._partitions.get(topic_partition)
+            error = self._refusal(known, topic_id, each)
             if error is not ErrorCode.NONE:
                 failed[topic_partition] = error
-            elif self.broker_id in each.replicas:
-                known = self._partitions.get(topic_partition)
-                if known is not None and known.topic_id != topic_id:
+            elif known is not None and each.state.leader_epoch == known.leader_epoch:
+                self._adopt_topic_id(known, topic_id)
+            else:
+                if known is not None and ZERO_UUID not in (topic_id, known.topic_id) and known.topic_id != topic_id:
                     self._unpublish(known)
                     self._partition_counts.pop(topic_partition.topic, None)
                     known = None
+                if known is not None and known.topic_id == ZERO_UUID:
+                    known.topic_id = topic_id
                 wanted.append((known or Partition(topic_partition, topic_id, self.broker_id), each))
-        self._put_topics(request.topic_ids, request.partitions)
+        self._put_topics(request.topic_ids, (partition.topic_partition for partition, _ in wanted))
+        self._stop_fetchers(partition.topic_partition for partition, each in wanted if not self._follows(each))
         for batch in _batches(wanted):
-            outcomes = await self._loop.run_in_executor(self._openers, self._open_batch, batch)
+            outcomes = await self._loop.run_in_executor(self._openers, self._opener.open_batch, batch)
+            starts: dict[TopicPartition, FetchStart] = {}
             for (partition, each), outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, BaseException):
                     failed[partition.topic_partition] = self._open_failed(partition, outcome)
-                else:
-                    self._publish(partition, each, outcome)
-        leaders = sum(1 for partition in self._partitions.values() if partition.is_leader)
-        logger.info(
-            "The broker took over %d partitions, of which %d failed; it leads %d", len(wanted), len(failed), leaders
-        )
+                    continue
+                self._publish(partition, each, outcome)
+                if self._follows(each):
+                    starts[partition.topic_partition] = FetchStart(
+                        outcome, partition.topic_id, each.state.leader, each.state.leader_epoch
+                    )
+            if self.fetchers is not None and starts:
+                self.fetchers.add(starts)
+        if wanted:
+            leaders = sum(1 for partition in self._partitions.values() if partition.is_leader)
+            lost = sum(1 for partition, _ in wanted if partition.topic_partition in failed)
+            logger.info(
+                "The broker took over %d partitions, of which %d failed; it leads %d", len(wanted), lost, leaders
+            )
         return BrokerResponse(partition_errors=failed)
+
+    def _stale(self, request: BrokerRequest) -> BrokerResponse:
+        logger.warning(
+            "The broker refused %s of controller %d with epoch %d: the latest controller has epoch %d",
+            type(request).__name__,
+            request.controller_id,
+            request.controller_epoch,
+            self._controller_epoch,
+        )
+        return BrokerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
+
+    def _follows(self, each: LeaderAndIsrPartition) -> bool:
+        return each.state.leader not in (self.broker_id, NO_LEADER)
+
+    def _stop_fetchers(self, partitions: Iterable[TopicPartition]) -> None:
+        if self.fetchers is not None:
+            self.fetchers.remove(partitions)
 
     async def _read_configs(self, fresh: set[str], others: set[str]) -> None:
         """Read the settings of topics; those of `fresh` ones in any case.
@@ -204,75 +246,28 @@ class ReplicaManager:
             else:
                 return
 
-    def _refusal(self, topic_partition: TopicPartition, topic_id: UUID, each: LeaderAndIsrPartition) -> ErrorCode:
-        known = self._partitions.get(topic_partition)
-        if known is None:
-            return ErrorCode.NONE
-        if known.offline:
+    def _refusal(self, known: Partition | None, topic_id: UUID, each: LeaderAndIsrPartition) -> ErrorCode:
+        if known is not None and known.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if known.topic_id != topic_id:
+        if known is not None and ZERO_UUID not in (topic_id, known.topic_id) and known.topic_id != topic_id:
             # A new topic of the name: the earlier one went without us, from the store itself.
-            return ErrorCode.NONE if each.is_new else ErrorCode.INCONSISTENT_TOPIC_ID
-        if each.state.leader_epoch < known.leader_epoch:
-            return ErrorCode.STALE_CONTROLLER_EPOCH
+            if not each.is_new:
+                return ErrorCode.INCONSISTENT_TOPIC_ID
+        elif known is not None and each.state.leader_epoch <= known.leader_epoch:
+            # The same epoch again says nothing new, except the id of a topic that had none (KAFKA-13132).
+            same = each.state.leader_epoch == known.leader_epoch
+            if not (same and known.topic_id == ZERO_UUID and topic_id != ZERO_UUID):
+                return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self.broker_id not in each.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
-    def _open_batch(
-        self, batch: Sequence[tuple[Partition, LeaderAndIsrPartition]]
-    ) -> list[PartitionLog | BaseException]:
-        """Open the log of each partition and begin to lead or follow.
-
-        Runs on a worker thread. The result holds an error in place of a log that failed.
-        """
-        outcomes: list[PartitionLog | BaseException] = []
-        for partition, each in batch:
-            try:
-                outcomes.append(self._take_up_in_time(partition, each))
-            except Exception as error:
-                outcomes.append(error)
-        return outcomes
-
-    def _take_up_in_time(self, partition: Partition, each: LeaderAndIsrPartition) -> PartitionLog:
-        """Open the partition's log; wait while descriptors or memory are short.
-
-        A partition that is refused now stays refused, so it waits. OSError after SHORTAGE_S.
-        """
-        deadline = time.monotonic() + SHORTAGE_S
-        while True:
-            try:
-                return self._take_up(partition, each)
-            except OSError as error:
-                if not is_shortage(error) or time.monotonic() > deadline:
-                    raise
-            time.sleep(SHORTAGE_PAUSE_S)
-
-    def _take_up(self, partition: Partition, each: LeaderAndIsrPartition) -> PartitionLog:
-        log = partition.log or self._open_log(partition, each.is_new)
-        if each.state.leader == self.broker_id:
-            log.become_leader(self.broker_id, each.state.leader_epoch, each.state.isr, each.replicas)
-        else:
-            log.become_follower(each.state.leader, each.state.leader_epoch)
-        return log
-
-    def _open_log(self, partition: Partition, is_new: bool) -> PartitionLog:
+    def _adopt_topic_id(self, partition: Partition, topic_id: UUID) -> None:
         topic_partition = partition.topic_partition
-        manager = self._log_manager
-        config = self._log_config(topic_partition.topic)
-        loaded = manager.get(topic_partition)
-        if loaded is not None:
-            # Loaded at the start, perhaps before the topic's settings were read.
-            if loaded.config is not config:
-                loaded.update_config(config)
-        elif not is_new and manager.offline_dirs:
-            # The log may be on the failed directory: an empty one elsewhere would hide that its records are gone.
-            raise errors.KafkaStorageError(f"The log of {topic_partition} may be on a log directory that is offline")
-        try:
-            return manager.get_or_create(topic_partition, partition.topic_id, config)
-        except errors.InconsistentTopicIdError:
-            if not is_new:
-                raise
-        manager.set_aside(topic_partition)
-        return manager.get_or_create(topic_partition, partition.topic_id, config)
+        self._log_manager.get_or_create(topic_partition, topic_id)
+        partition.topic_id = topic_id
+        self._partition_counts.pop(topic_partition.topic, None)
+        self._put_topics({topic_partition.topic: topic_id}, [topic_partition])
 
     def _open_failed(self, partition: Partition, error: BaseException) -> ErrorCode:
         if isinstance(error, OSError):
@@ -315,7 +310,7 @@ class ReplicaManager:
         for topic, count in counts.items():
             known = self._partition_counts.get(topic, 0)
             if count > known:
-                self._table.put(topic, topic_ids[topic].bytes, count)
+                self._table.put(topic, topic_ids.get(topic, ZERO_UUID).bytes, count)
                 self._partition_counts[topic] = count
 
     # --- UpdateMetadata -----------------------------------------------------------------------------------------------
@@ -325,9 +320,14 @@ class ReplicaManager:
 
         From here on, topics that are being deleted are unknown to the data plane.
         """
-        if request.controller_epoch < self._controller_epoch:
-            return BrokerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
-        self._controller_epoch = request.controller_epoch
+        async with self._changing:
+            if request.controller_epoch < self._controller_epoch:
+                return self._stale(request)
+            self._controller_epoch = request.controller_epoch
+            self._apply_metadata(request)
+            return BrokerResponse()
+
+    def _apply_metadata(self, request: UpdateMetadata) -> None:
         deleted = self._cache.update(request)
         present = [p for p in request.partitions if self._cache.contains(p.topic)]
         self._put_topics(request.topic_ids, present)
@@ -342,18 +342,21 @@ class ReplicaManager:
         if gone:
             for listener in self.deletion_listeners:
                 listener(gone)
-        return BrokerResponse()
 
     # --- StopReplica --------------------------------------------------------------------------------------------------
 
     async def stop_replicas(self, request: StopReplica) -> BrokerResponse:
         """Stop hosting partitions, and delete the logs of those marked for deletion.
 
-        Per partition: KAFKA_STORAGE_ERROR, STALE_CONTROLLER_EPOCH (an older leader epoch).
+        Per partition: KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH (an older leader epoch).
         """
-        if request.controller_epoch < self._controller_epoch:
-            return BrokerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
-        self._controller_epoch = request.controller_epoch
+        async with self._changing:
+            if request.controller_epoch < self._controller_epoch:
+                return self._stale(request)
+            self._controller_epoch = request.controller_epoch
+            return await self._stop(request)
+
+    async def _stop(self, request: StopReplica) -> BrokerResponse:
         failed: dict[TopicPartition, ErrorCode] = {}
         deleting: list[TopicPartition] = []
         for topic_partition, each in request.partitions.items():
@@ -362,14 +365,15 @@ class ReplicaManager:
                 failed[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
             if known is not None and 0 <= each.leader_epoch < known.leader_epoch:
-                failed[topic_partition] = ErrorCode.STALE_CONTROLLER_EPOCH
+                # Sent before the partition was made again, or led again (KIP-570).
+                failed[topic_partition] = ErrorCode.FENCED_LEADER_EPOCH
                 continue
             if known is not None:
                 self._unpublish(known)
             if each.delete:
                 deleting.append(topic_partition)
         for batch in _batches(deleting):
-            outcomes = await self._loop.run_in_executor(self._openers, self._delete_batch, batch)
+            outcomes = await self._loop.run_in_executor(self._openers, self._opener.delete_batch, batch)
             for topic_partition, error in zip(batch, outcomes, strict=True):
                 if error is not None:
                     logger.error("Partition %s cannot be deleted: %s", topic_partition, error)
@@ -380,6 +384,7 @@ class ReplicaManager:
 
     def _unpublish(self, partition: Partition) -> None:
         topic, number = partition.topic_partition
+        self._stop_fetchers([partition.topic_partition])
         self._table.remove_log(topic, number)
         del self._partitions[partition.topic_partition]
         if partition.log is not None:
@@ -387,17 +392,6 @@ class ReplicaManager:
             partition.log.become_follower(-1, partition.leader_epoch)
         for listener in self.leadership_listeners:
             listener(partition.topic_partition, partition.leader_epoch, False)
-
-    def _delete_batch(self, batch: Sequence[TopicPartition]) -> list[BaseException | None]:
-        """Delete the logs of a batch on a worker thread."""
-        outcomes: list[BaseException | None] = []
-        for topic_partition in batch:
-            try:
-                self._log_manager.delete(topic_partition)
-                outcomes.append(None)
-            except (OSError, errors.KafkaError) as error:
-                outcomes.append(error)
-        return outcomes
 
     # --- configuration ------------------------------------------------------------------------------------------------
 
@@ -412,6 +406,8 @@ class ReplicaManager:
         """Apply a changed broker configuration, which holds the topics' defaults."""
         self.config = config
         self._moves.update_config(config)
+        if self.fetchers is not None:
+            self.fetchers.update_config(config)
         self._apply_config(self._partitions.values())
 
     def _apply_config(self, partitions: Iterable[Partition]) -> None:
@@ -422,6 +418,8 @@ class ReplicaManager:
                 if topic not in by_topic:
                     by_topic[topic] = self._log_config(topic)
                 partition.log.update_config(by_topic[topic])
+        if self.fetchers is not None:
+            self.fetchers.update_topics(by_topic)
 
     # --- requests about offsets ---------------------------------------------------------------------------------------
 
@@ -596,6 +594,7 @@ class ReplicaManager:
             if partition is not None:
                 partition.offline = True
                 self._leadership_changed(partition)
+        self._stop_fetchers(partitions)
         logger.error("Log directory %s is offline, and %d partitions with it", directory, len(partitions))
         task = self._loop.create_task(self._tell_controller())
         self._notifications.add(task)

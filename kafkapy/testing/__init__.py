@@ -2,6 +2,8 @@
 
 with kafkapy.testing.Broker() as broker:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+
+`kafkapy.testing.Cluster(3)` is a cluster of three.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kafkapy.testing.broker import Broker
     from kafkapy.testing.broker_process import BrokerFailedError, BrokerProcess
+    from kafkapy.testing.cluster import Cluster
 
-__all__ = ["Broker", "BrokerFailedError", "BrokerProcess"]
+__all__ = ["Broker", "BrokerFailedError", "BrokerProcess", "Cluster"]
 
 
 def __getattr__(name: str) -> object:
@@ -21,6 +24,10 @@ def __getattr__(name: str) -> object:
         from kafkapy.testing.broker import Broker
 
         return Broker
+    if name == "Cluster":
+        from kafkapy.testing.cluster import Cluster
+
+        return Cluster
     if name in ("BrokerFailedError", "BrokerProcess"):
         from kafkapy.testing import broker_process
 

@@ -58,6 +58,7 @@ class Broker:
 
     `security` is the listener's security protocol, such as "SASL_SSL", with certificates made for the broker and users
     that may log in: `Broker(security="SASL_SSL", users={"ann": "secret"})`. `client_config()` gives a client's keys.
+    `plugins` are modules or objects with hooks (kafkapy.hookspecs), beside the installed plugins.
     """
 
     def __init__(
@@ -66,15 +67,17 @@ class Broker:
         security: str = "PLAINTEXT",
         users: Mapping[str, str] | None = None,
         mechanisms: Iterable[str] = MECHANISMS,
+        plugins: Iterable[object] = (),
         **overrides: object,
     ) -> None:
         self._security = BrokerSecurity(security, users, mechanisms)
         values = DEFAULTS | self._security.broker_keys()
         for name, value in overrides.items():
             values[name.replace("_", ".")] = _text(value)
-        plugins = PluginManager.load(split_list(values.get("kafkapy.plugins.disabled", "")))
-        self._config = BrokerConfig(values, definition=plugins.broker_config_def())
-        self._plugins = plugins
+        self._plugins = PluginManager.load(split_list(values.get("kafkapy.plugins.disabled", "")))
+        for number, plugin in enumerate(plugins):
+            self._plugins.register(plugin, f"test-{number}")
+        self._config = BrokerConfig(values, definition=self._plugins.broker_config_def())
         self._server: KafkaServer | None = None
 
     # --- life -----------------------------------------------------------------------------------------------------

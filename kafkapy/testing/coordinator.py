@@ -126,7 +126,8 @@ class MemoryWriter:
     """Partition logs as lists of batches.
 
     One test uses it, on its thread. `replicate` False holds the high watermark until `commit`; `slow` holds appends
-    until `finish`; appends end with `failure`; ensure_writable raises `unwritable`.
+    until `finish`; appends end with `failure`; ensure_writable raises `unwritable`. It leads every partition,
+    in the epoch of `epochs` or 0; high_watermark takes any epoch of a partition that is not in `epochs`.
     """
 
     def __init__(self) -> None:
@@ -141,6 +142,7 @@ class MemoryWriter:
         self.synced: dict[TopicPartition, int] = {}
         self.max_bytes = 1_048_588
         self.appends = 0
+        self.epochs: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._listeners: list[CommittedListener] = []
         self._on_their_way: deque[tuple[TopicPartition, bytes, Appended]] = deque()
@@ -195,8 +197,14 @@ class MemoryWriter:
             self._committed[partition] = self.ends[partition]
         return self.ends[partition]
 
-    def high_watermark(self, partition: TopicPartition) -> int:
+    def leader_epoch(self, partition: TopicPartition) -> int:
         """See PartitionWriter."""
+        return self.epochs.get(partition, 0)
+
+    def high_watermark(self, partition: TopicPartition, leader_epoch: int = -1) -> int:
+        """See PartitionWriter."""
+        if self.epochs.get(partition, leader_epoch) != leader_epoch:
+            return -1
         return self._committed.get(partition, 0)
 
     def end_offset(self, partition: TopicPartition) -> int:

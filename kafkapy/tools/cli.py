@@ -20,11 +20,11 @@ from kafkapy.version import __version__
 __all__ = ["main"]
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "topics": ("kafkapy.tools.topics:topics", "List, describe, create, alter and delete topics."),
+    "topics": ("kafkapy.tools.topics:topics", "List, describe, create, alter, delete and reassign topics."),
     "configs": ("kafkapy.tools.configs:configs", "Describe, set and delete configurations."),
     "groups": ("kafkapy.tools.groups:groups", "List, describe, reset and delete groups."),
     "transactions": ("kafkapy.tools.transactions:transactions", "List, describe, find and abort transactions."),
-    "cluster": ("kafkapy.tools.cluster:cluster", "Show the cluster, its brokers and features."),
+    "cluster": ("kafkapy.tools.cluster:cluster", "Show and operate the cluster: health, leaders, drains, brokers."),
     "acls": ("kafkapy.tools.acls:acls", "List, add and remove access control lists."),
     "users": ("kafkapy.tools.users:users", "List, add, change and delete SCRAM users."),
     "tokens": ("kafkapy.tools.tokens:tokens", "Create, list, renew and expire delegation tokens."),

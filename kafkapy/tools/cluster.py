@@ -1,6 +1,7 @@
-"""`kafkapy cluster`: id, brokers, features, quorum and served versions.
+"""`kafkapy cluster`: state, leaders, drains, id, brokers, features, quorum and served versions.
 
-Counterpart of kafka-cluster.sh, kafka-features.sh, kafka-metadata-quorum.sh and kafka-broker-api-versions.sh.
+Counterpart of kafka-cluster.sh, kafka-leader-election.sh, kafka-features.sh, kafka-metadata-quorum.sh and
+kafka-broker-api-versions.sh.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import click
 
 from kafkapy.errors import KafkaError
+from kafkapy.tools import cluster_state
 from kafkapy.tools.lazy_group import CommandGroup
 from kafkapy.tools.options import cluster_options, connected, json_option
 from kafkapy.tools.output import Column, Output, time_text
@@ -27,7 +29,11 @@ BROKER_COLUMNS = (
 
 @click.group("cluster", cls=CommandGroup)
 def cluster() -> None:
-    """Show the cluster, its brokers and features."""
+    """Show and operate the cluster: health, leaders, drains, brokers, features."""
+
+
+for command in cluster_state.COMMANDS:
+    cluster.add_command(command)
 
 
 @cluster.command("id")

@@ -100,7 +100,7 @@ def consume(
     wanted = {"isolation.level": "read_committed"} if committed else {}
     configs = settings | wanted | {"enable.auto.commit": False}
     from kafkapy.config.consumer import CONSUMER
-    from kafkapy.tools.topics import partitions_of
+    from kafkapy.tools.named_partitions import partitions_of
 
     with connected(settings_of_admin(settings, CONSUMER)) as admin:
         partitions = partitions_of(admin, places)  # nothing is created by a typing error

@@ -172,7 +172,7 @@ def delete_offsets(settings: dict[str, object], name: str, places: tuple[str, ..
 
     The broker refuses topics that a member of the group subscribes to. The command asks first on a terminal.
     """
-    from kafkapy.tools.topics import partitions_of
+    from kafkapy.tools.named_partitions import partitions_of
 
     with connected(settings) as admin:
         check_groups(admin, [name])

@@ -123,7 +123,7 @@ def move(
 
 def _reason(admin: KafkaAdminClient, broker: int, partition: TopicPartition, error: ErrorCode) -> str:
     """Why a partition cannot be moved, and what can be done instead."""
-    from kafkapy.tools.topics import partitions_of
+    from kafkapy.tools.named_partitions import partitions_of
 
     if error is ErrorCode.LOG_DIR_NOT_FOUND:
         there = ", ".join(str(each["logDir"]) for each in _directories(admin, broker, set()))

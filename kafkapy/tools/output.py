@@ -225,11 +225,11 @@ class _Bar(Progress):
 
 
 @contextmanager
-def progress(what: str, total: int | None = None, shown: bool = True) -> Iterator[Progress]:
+def progress(what: str, total: int | None = None, shown: bool = True, sizes: bool = False) -> Iterator[Progress]:
     """Show a bar on stderr while the block runs.
 
-    The bar has count and rate. `total` None: the amount is unknown. `shown`: no other output goes to the terminal
-    meanwhile, neither from this program nor from the other end of a pipe.
+    The bar has count and rate, or with `sizes` bytes in place of a count. `total` None: the amount is unknown. `shown`:
+    no other output goes to the terminal meanwhile, neither from this program nor from the other end of a pipe.
     """
     if not shown or not sys.stderr.isatty():
         yield Progress()
@@ -244,15 +244,18 @@ def progress(what: str, total: int | None = None, shown: bool = True) -> Iterato
     from rich.progress import Progress as Bars
     from rich.text import Text
 
+    def amount(count: float) -> str:
+        return size_text(count) if sizes else f"{count:,.0f}"
+
     class CountColumn(ProgressColumn):
         def render(self, task: Any) -> Text:
-            of = "" if task.total is None else f" of {task.total:,.0f}"
-            return Text(f"{task.completed:,.0f}{of}")
+            of = "" if task.total is None else f" of {amount(task.total)}"
+            return Text(f"{amount(task.completed)}{of}")
 
     class RateColumn(ProgressColumn):
         def render(self, task: Any) -> Text:
             speed = task.finished_speed or task.speed
-            return Text("" if speed is None else f"{_short(speed)}/s", style="cyan")
+            return Text("" if speed is None else f"{size_text(speed) if sizes else _short(speed)}/s", style="cyan")
 
     columns: list[ProgressColumn] = [TextColumn("{task.description}")]
     columns += [BarColumn(), CountColumn(), RateColumn(), TimeElapsedColumn()]

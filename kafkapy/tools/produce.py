@@ -17,10 +17,10 @@ import click
 
 from kafkapy.errors import KafkaError, KafkaTimeoutError
 from kafkapy.tools.missing_names import topics_by_name
+from kafkapy.tools.named_partitions import no_partition
 from kafkapy.tools.options import TOPIC, cluster_options, connected, settings_of_admin
 from kafkapy.tools.output import INTERRUPTED, counted, is_regular_file, progress, tell
 from kafkapy.tools.record_format import FormatError, from_json_line, unescape
-from kafkapy.tools.topics import no_partition
 from kafkapy.types import CompressionType
 
 __all__ = ["produce"]

@@ -190,7 +190,7 @@ def _partitions(
         if not current:
             raise KafkaError(f"Group {group} has no offsets: name its topics with --topic.")
         return dict.fromkeys(current)
-    from kafkapy.tools.topics import partitions_of
+    from kafkapy.tools.named_partitions import partitions_of
 
     return dict.fromkeys(partitions_of(admin, places))
 

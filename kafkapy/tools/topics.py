@@ -1,12 +1,12 @@
-"""`kafkapy topics`: list, describe, create, alter and delete topics, and delete records.
+"""`kafkapy topics`: list, describe, create, alter, delete and reassign topics, and delete records.
 
-Counterpart of kafka-topics.sh and kafka-delete-records.sh.
+Counterpart of kafka-topics.sh, kafka-delete-records.sh and kafka-reassign-partitions.sh.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,7 @@ import click
 from kafkapy.errors import ErrorCode, KafkaError, OffsetOutOfRangeError, error_for
 from kafkapy.tools.lazy_group import CommandGroup
 from kafkapy.tools.missing_names import NO_SUCH_TOPIC, NOT_AUTHORIZED, no_topic, topics_by_name
+from kafkapy.tools.named_partitions import known_topics, partitions_of
 from kafkapy.tools.options import (
     TOPIC,
     cluster_options,
@@ -21,10 +22,10 @@ from kafkapy.tools.options import (
     connected,
     json_option,
     key_values,
-    parse_partitions,
     yes_option,
 )
 from kafkapy.tools.output import Column, Output
+from kafkapy.tools.reassign import reassign
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ OFFSET_COLUMNS = (
 
 @click.group("topics", cls=CommandGroup)
 def topics() -> None:
-    """List, describe, create, alter and delete topics."""
+    """List, describe, create, alter, delete and reassign topics."""
 
 
 @topics.command("list")
@@ -99,7 +100,7 @@ def describe(
     Without a name, the command shows all topics that are not internal.
     """
     with connected(settings) as admin:
-        found = _known_topics(admin, names)
+        found = known_topics(admin, names)
         rows = [row for topic in found for row in _partition_rows(topic)]
         filtered = under_replicated or unavailable
         if under_replicated:
@@ -242,40 +243,7 @@ def delete_records(settings: dict[str, object], places: tuple[str, ...], before:
     Output(as_json).rows(rows, columns)
 
 
-# --- what other commands use as well --------------------------------------------------------------------------------
-
-
-def partitions_of(admin: KafkaAdminClient, places: Iterable[str]) -> list[TopicPartition]:
-    """The partitions of TOPIC and TOPIC:0,3-5, in order. KafkaError."""
-    wanted: list[tuple[str, list[int] | None]] = [parse_partitions(place) for place in places]
-    found = {topic["name"]: topic for topic in _known_topics(admin, dict.fromkeys(name for name, _ in wanted))}
-    partitions: dict[TopicPartition, None] = {}
-    for name, numbers in wanted:
-        known = sorted(each["partition_index"] for each in found[name]["partitions"])
-        for number in known if numbers is None else numbers:
-            if number not in known:
-                raise KafkaError(no_partition(name, number, len(known)))
-            partitions[TopicPartition(name, number)] = None
-    return list(partitions)
-
-
-def no_partition(topic: str, number: int, count: int) -> str:
-    """A sentence about a missing partition."""
-    there = "only partition 0" if count == 1 else f"partitions 0 to {count - 1}"
-    return f"Topic {topic} has no partition {number}: it has {there}."
-
-
-def _known_topics(admin: KafkaAdminClient, names: Iterable[str]) -> list[Mapping[str, Any]]:
-    """The named topics in order, by default all that are not internal.
-
-    KafkaError for an unknown topic.
-    """
-    wanted = list(names)
-    if wanted:
-        found = topics_by_name(admin, wanted)
-        return [found[name] for name in wanted]
-    every = sorted(admin.describe_topics(), key=lambda topic: str(topic["name"]))
-    return [topic for topic in every if not topic["is_internal"]]
+topics.add_command(reassign)
 
 
 def _there(admin: KafkaAdminClient, names: Sequence[str]) -> list[str]:

@@ -159,7 +159,7 @@ def describe_producers(
     settings: dict[str, object], topic: str, partition: int, broker: int | None, as_json: bool
 ) -> None:
     """Show the producers in a partition's state."""
-    from kafkapy.tools.topics import partitions_of
+    from kafkapy.tools.named_partitions import partitions_of
 
     with connected(settings) as admin:
         (place,) = partitions_of(admin, [f"{topic}:{partition}"])
@@ -196,7 +196,7 @@ def find_hanging(
 
     A hanging transaction is open in a partition, but no coordinator will end it there.
     """
-    from kafkapy.tools.topics import partitions_of
+    from kafkapy.tools.named_partitions import partitions_of
 
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic.")
@@ -245,7 +245,7 @@ def abort(
 
     if (start_offset is None) == (producer_id is None) or (producer_id is None) != (producer_epoch is None):
         raise click.UsageError("Give --start-offset, or --producer-id and --producer-epoch.")
-    from kafkapy.tools.topics import partitions_of
+    from kafkapy.tools.named_partitions import partitions_of
 
     with connected(settings) as admin:
         (place,) = partitions_of(admin, [f"{topic}:{partition}"])

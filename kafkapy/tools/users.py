@@ -160,9 +160,7 @@ def delete(settings: dict[str, object], names: tuple[str, ...], mechanisms: tupl
         Output().say(f"User {name} deleted." if not mechanisms else f"User {name} changed.")
 
 
-def _put(
-    admin: KafkaAdminClient, name: str, mechanisms: Iterable[str], password: str, iterations: int
-) -> None:
+def _put(admin: KafkaAdminClient, name: str, mechanisms: Iterable[str], password: str, iterations: int) -> None:
     from kafkapy.clients.admin.users import UserScramCredentialUpsertion
 
     wanted = [UserScramCredentialUpsertion(name, each, password, iterations) for each in dict.fromkeys(mechanisms)]

@@ -9,6 +9,7 @@ from broker.acl_case import (
     ALTER,
     ALTER_CONFIGS,
     CLUSTER,
+    CLUSTER_ACTION,
     CLUSTER_DENIED,
     DESCRIBE,
     DESCRIBE_CONFIGS,
@@ -43,10 +44,13 @@ from kafkapy.protocol.messages.describe_quorum import DescribeQuorumRequest
 from kafkapy.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kafkapy.protocol.messages.elect_leaders import ElectLeadersRequest
 from kafkapy.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kafkapy.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kafkapy.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from kafkapy.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kafkapy.protocol.messages.stop_replica import StopReplicaRequest
 from kafkapy.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from kafkapy.protocol.messages.update_features import UpdateFeaturesRequest
+from kafkapy.protocol.messages.update_metadata import UpdateMetadataRequest
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.types import AclOperation, ResourceType
 
@@ -283,6 +287,27 @@ def describe_quorum(client: ActingClient, world: World, version: int) -> Any:
 @case(ApiKeys.UNREGISTER_BROKER, "an unknown one", on_cluster(ALTER), denied=[CLUSTER_DENIED], allowed="another")
 def unregister_broker(client: ActingClient, world: World, version: int) -> Any:
     response = client(UnregisterBrokerRequest(broker_id=77), version)
+    return CLUSTER_DENIED if response.error_code == CLUSTER_DENIED else "another"
+
+
+# A former controller's requests: they are refused for that, once they are allowed.
+
+
+@case(ApiKeys.LEADER_AND_ISR, "none", on_cluster(CLUSTER_ACTION), denied=[CLUSTER_DENIED], allowed="another")
+def leader_and_isr(client: ActingClient, world: World, version: int) -> Any:
+    response = client(LeaderAndIsrRequest(controller_id=7, controller_epoch=-1, live_leaders=[]), version)
+    return CLUSTER_DENIED if response.error_code == CLUSTER_DENIED else "another"
+
+
+@case(ApiKeys.STOP_REPLICA, "none", on_cluster(CLUSTER_ACTION), denied=[CLUSTER_DENIED], allowed="another")
+def stop_replica(client: ActingClient, world: World, version: int) -> Any:
+    response = client(StopReplicaRequest(controller_id=7, controller_epoch=-1), version)
+    return CLUSTER_DENIED if response.error_code == CLUSTER_DENIED else "another"
+
+
+@case(ApiKeys.UPDATE_METADATA, "none", on_cluster(CLUSTER_ACTION), denied=[CLUSTER_DENIED], allowed="another")
+def update_metadata(client: ActingClient, world: World, version: int) -> Any:
+    response = client(UpdateMetadataRequest(controller_id=7, controller_epoch=-1, live_brokers=[]), version)
     return CLUSTER_DENIED if response.error_code == CLUSTER_DENIED else "another"
 
 

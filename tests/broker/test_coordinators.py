@@ -102,7 +102,8 @@ def test_how_long_a_partition_is_asked_for_again_is_configured(
     }
     with KafkaServer(make_config(tmp_path, **keys)) as server:
         assert server.context.coordinators.verification.enabled
-    assert [(each["backoff_ms"], each["backoff_max_ms"]) for each in made] == [(7, used)]
+    # The broker that other tests share may make its own meanwhile.
+    assert [each["backoff_max_ms"] for each in made if each["backoff_ms"] == 7] == [used]
 
 
 @pytest.mark.parametrize("crash", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from kafkapy.broker.producer_ids import BLOCK_SIZE, MAX_BELIEVED, ProducerIdManager, highest_known_id
+from kafkapy.broker.producer_ids import BLOCK_SIZE, MAX_BELIEVED, ProducerIdManager, StoreBlocks, highest_known_id
 from kafkapy.metadata.embedded import EmbeddedStore
 
 
@@ -24,7 +24,7 @@ def first_ids(directory: Path, *known: Log) -> list[int]:
         store = EmbeddedStore(directory)
         await store.start()
         logs = dict(enumerate(known))
-        managers = [ProducerIdManager(node, store, lambda: highest_known_id(logs)) for node in (1, 2)]
+        managers = [ProducerIdManager(StoreBlocks(node, store), lambda: highest_known_id(logs)) for node in (1, 2)]
         ids = [await manager.next_id() for manager in managers]
         assert [await manager.next_id() for manager in managers] == [first + 1 for first in ids]
         await store.close()

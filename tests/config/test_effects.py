@@ -36,6 +36,7 @@ TABLES = {
     "reference.py",
     "security_keys.py",
     "single_node.py",
+    "store_keys.py",
 }
 CLIENT_KEYS = {"admin.py", "client_security.py", "clients.py", "consumer.py", "producer.py"}
 """Files that name keys and do nothing with their values, and keys of clients that have the same names."""
@@ -93,6 +94,7 @@ def readings(tree: ast.AST, key_names: frozenset[str]) -> Iterator[tuple[str, li
 def live_broker_keys() -> frozenset[str]:
     names = frozenset(key.name for key in BROKER_CONFIG_DEF)
     live = {name for keys in BROKER_KEYS.values() for name in keys} | CHECKS_SOMETHING | PASSED_ON
+    live |= {name for name in names if name.startswith(READ_AS_FAMILIES)}
     for path in broker_sources():
         if path.name == "topic.py":
             continue
@@ -115,6 +117,9 @@ PASSED_ON = {
     "sasl.oauthbearer.sub.claim.name",
 }
 """Keys whose values are arguments of constructors that keep them under other names."""
+
+READ_AS_FAMILIES = ("kafkapy.etcd.ssl.",)
+"""Beginnings of keys that `kafkapy.metadata.store_tls.settings_of` reads together."""
 
 MENTIONED = {
     "control.plane.listener.name": None,

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -241,7 +242,7 @@ def test_stale_and_contradicting_requests_of_controllers_are_refused(with_broker
         assert response.partition_errors == {T0: ErrorCode.STALE_CONTROLLER_EPOCH}
         stop = StopReplica(0, broker.controller.epoch, 1, {T0: StopReplicaPartition(4, True)})
         response = await broker.replicas.stop_replicas(stop)
-        assert response.partition_errors == {T0: ErrorCode.STALE_CONTROLLER_EPOCH}
+        assert response.partition_errors == {T0: ErrorCode.FENCED_LEADER_EPOCH}
         assert broker.table.log("t", 0).is_leader
         old = stop._replace(controller_epoch=0)
         assert (await broker.replicas.stop_replicas(old)).error is ErrorCode.STALE_CONTROLLER_EPOCH
@@ -467,7 +468,8 @@ def test_a_log_that_the_disk_does_not_open_is_a_storage_error_and_spoils_no_othe
             await broker.replicas.list_offset(TopicPartition("u", 1), -1, isolation=UNCOMMITTED)
         # It stays so: an attempt to lead it again finds no disk either.
         monkeypatch.setattr(broker.log_manager, "get_or_create", opened)
-        answer = await broker.replicas.become_leader_or_follower(request)
+        again = {each: wanted._replace(state=PartitionState(0, 1, (0,), 1)) for each, wanted in partitions.items()}
+        answer = await broker.replicas.become_leader_or_follower(replace(request, partitions=again))
         assert answer.partition_errors == {TopicPartition("u", 1): ErrorCode.KAFKA_STORAGE_ERROR}
 
     with_broker(test)

@@ -45,9 +45,7 @@ def commit(client: RawClient, group: str, topic: str) -> None:
         OffsetCommitRequest.Topic.Partition(partition_index=number, committed_offset=5, committed_metadata="")
         for number in range(PARTITIONS)
     ]
-    request = OffsetCommitRequest(
-        group_id=group, topics=[OffsetCommitRequest.Topic(name=topic, partitions=partitions)]
-    )
+    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequest.Topic(name=topic, partitions=partitions)])
     deadline = time.monotonic() + 60
     while (error := client.call(request, 7).topics[0].partitions[0].error_code) != 0:
         assert error in (14, 16), error

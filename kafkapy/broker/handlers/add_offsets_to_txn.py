@@ -35,6 +35,7 @@ async def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Ad
     if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     coordinators = context.broker.coordinators
+    await coordinators.look_for(GROUP_METADATA_TOPIC)
     partition = TopicPartition(GROUP_METADATA_TOPIC, coordinators.group.partition_for(request.group_id))
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     try:

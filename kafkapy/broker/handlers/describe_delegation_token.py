@@ -45,9 +45,7 @@ async def handle(context: RequestContext, request: DescribeDelegationTokenReques
         raise error_for(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     owners: set[KafkaPrincipal] | None = None
     if request.owners is not None:
-        owners = {
-            KafkaPrincipal(each.principal_type, each.principal_name) async for each in in_slices(request.owners)
-        }
+        owners = {KafkaPrincipal(each.principal_type, each.principal_name) async for each in in_slices(request.owners)}
     tokens: list[Token] = []
     context.leave(owners, tokens)
     async for token in in_slices(manager.cache.tokens()):

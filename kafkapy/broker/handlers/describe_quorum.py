@@ -48,7 +48,7 @@ async def handle(context: RequestContext, request: DescribeQuorumRequest) -> Des
                 partitions=[_unknown(each.partition_index) async for each in in_slices(topic.partitions)],
             )
             async for topic in in_slices(request.topics)
-        ]
+        ],
     )
 
 

@@ -1,9 +1,8 @@
 """ElectLeaders, API key 43: versions 0 to 2.
 
-The request elects preferred leaders (type 0) or, as a last resort, leaders outside the ISR (type 1). The one broker
-of the cluster leads every partition that it can, so the result is ELECTION_NOT_NEEDED, or an unavailable leader where
-the log directory has failed. Without partitions the request covers all, and the response has those that needed an
-election.
+The request elects preferred leaders (type 0) or, as a last resort, leaders outside the ISR (type 1). The response comes
+when the metadata cache shows the new leaders, or after the request's timeout: REQUEST_TIMED_OUT. Without partitions the
+request covers all, and the response has those that needed an election. Only the controller serves it.
 
 Versions:
 0: preferred leaders only (KIP-183).
@@ -57,7 +56,9 @@ async def _elect(context: RequestContext, request: ElectLeadersRequest) -> Elect
         }
     else:
         wanted = {partition: None async for partition in in_slices(_partitions(asked))}
-    outcomes = await context.broker.controller.elect_leaders(wanted, request.election_type == UNCLEAN)
+    outcomes = await context.broker.controller.elect_leaders(
+        wanted, request.election_type == UNCLEAN, request.timeout_ms
+    )
     context.leave(wanted, outcomes)
     if asked is None:
         return ElectLeadersResponse(replica_election_results=await _needed(outcomes))

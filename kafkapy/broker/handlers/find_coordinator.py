@@ -84,9 +84,10 @@ async def _coordinator(context: RequestContext, key_type: int, key: str) -> tupl
 async def _leader(context: RequestContext, topic: str, key: str) -> tuple[ErrorCode, Node]:
     """The leader of the key's partition of an internal topic."""
     broker = context.broker
-    partition = partition_of(key, broker.coordinators.partition_count(topic))
     if not broker.metadata_cache.contains(topic):
         await broker.auto_topics.create([topic])
+    await broker.coordinators.look_for(topic)
+    partition = partition_of(key, broker.coordinators.partition_count(topic))
     snapshot = broker.metadata_cache.snapshot
     found = snapshot.partition(topic, partition)
     node = None if found is None else snapshot.node(found.leader, context.listener_name)

@@ -27,9 +27,7 @@ async def handle(context: RequestContext, request: SaslAuthenticateRequest) -> S
     """The mechanism's answer to the token."""
     if not context.security_protocol.sasl:
         text = "SaslAuthenticate request received on a listener without SASL"
-        return SaslAuthenticateResponse(
-            error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=text, auth_bytes=b""
-        )
+        return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=text, auth_bytes=b"")
     authentication = context.broker.authentication
     answer = await authentication.authenticator(context.request).token(bytes(request.auth_bytes), context.api_version)
     context.send = authentication.sender(context.request, answer)

@@ -30,6 +30,4 @@ async def handle(context: RequestContext, request: SaslHandshakeRequest) -> Sasl
     answer = authenticator.handshake(request.mechanism, context.api_version)
     context.send = authentication.sender(context.request, answer)
     listed = answer.error in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_SASL_MECHANISM)
-    return SaslHandshakeResponse(
-        error_code=answer.error, mechanisms=authenticator.mechanism_names if listed else []
-    )
+    return SaslHandshakeResponse(error_code=answer.error, mechanisms=authenticator.mechanism_names if listed else [])

@@ -12,19 +12,20 @@ Versions:
 5: the partition joins the transaction without an AddOffsetsToTxn (KIP-890).
 6: topics by id.
 
-Known gaps: the coordinator looks the transaction up on this broker; another broker of a cluster may coordinate it.
+Known gaps: none.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from kafkapy.broker.context import RequestContext
 from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.group.offset_requests import CommitErrors, NewOffset, OffsetCommit
 from kafkapy.coordinator.group.shard import GroupShard
+from kafkapy.coordinator.hosted import MarkerGuard
 from kafkapy.coordinator.result import ProducerStamp, Result
 from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
 from kafkapy.coordinator.transaction.verification import Operation
@@ -41,6 +42,8 @@ RESPONSE = TxnOffsetCommitResponse
 FIRST_WITH_LOAD_IN_PROGRESS: Final = 2
 FIRST_WITH_ABORTABLE: Final = 4
 FIRST_WITH_TOPIC_ID: Final = 6
+VERIFICATIONS: Final = 3
+"""Times that the coordinator is asked when the end of the transaction before comes in between."""
 
 Topic = TxnOffsetCommitResponse.Topic
 
@@ -107,7 +110,7 @@ async def _commit(
     if not request.group_id:
         raise error_for(ErrorCode.INVALID_GROUP_ID)
     coordinators = context.broker.coordinators
-    group, transactions = coordinators.group, coordinators.transaction
+    group = coordinators.group
     partition = TopicPartition(GROUP_METADATA_TOPIC, group.partition_for(request.group_id))
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     client = ClientInfo(context.client_id or "", f"/{context.client_address}", context.api_version)
@@ -121,19 +124,36 @@ async def _commit(
         looked_up=snapshot,
     )
     known = Operation.of_txn_offset_commit(context.api_version)
-    asks = known is Operation.ADD_PARTITION or coordinators.verification.enabled
-    if asks:
-        refused = await coordinators.verification.ask(request.transactional_id, producer, [partition], known).wait()
-        if refused:
-            raise error_for(refused[partition])
+    if not (known is Operation.ADD_PARTITION or coordinators.verification.enabled):
+        return await group.write(
+            request.group_id, lambda shard, now_ms: shard.offsets.commit(client, commit, now_ms)
+        ).wait()
+    for _ in range(VERIFICATIONS):
+        guard = group.guard(request.group_id, producer.producer_id)
+        try:
+            refused = await coordinators.verification.ask(request.transactional_id, producer, [partition], known).wait()
+            if refused:
+                raise error_for(refused[partition])
+            answer = await group.write(request.group_id, _guarded(guard, client, commit)).wait()
+        finally:
+            guard.release()
+        if answer is not None:
+            return answer
+    raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def operation(shard: GroupShard, now_ms: int) -> Result[CommitErrors]:
-        if asks:
-            # Asked again, in the same turn in which the offsets are taken: no marker can come in between.
-            transactions.ensure_in_transaction(request.transactional_id, producer, partition)
-        return shard.offsets.commit(client, commit, now_ms)
 
-    return await group.write(request.group_id, operation).wait()
+def _guarded(
+    guard: MarkerGuard, client: ClientInfo, commit: OffsetCommit
+) -> Callable[[GroupShard, int], Result[CommitErrors | None]]:
+    """Commit the offsets; None when a marker may have come since the coordinator was asked."""
+
+    def operation(shard: GroupShard, now_ms: int) -> Result[CommitErrors | None]:
+        if not guard.valid:
+            return Result(None)
+        committed: Result[Any] = shard.offsets.commit(client, commit, now_ms)
+        return committed
+
+    return operation
 
 
 def _shown(error: ErrorCode, version: int) -> ErrorCode:

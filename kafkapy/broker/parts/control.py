@@ -12,15 +12,23 @@ from kafkapy.broker.apis import KafkaApis
 from kafkapy.broker.authorizer_parts import AuthorizerParts
 from kafkapy.broker.auto_topics import AutoTopicCreation
 from kafkapy.broker.context import BrokerContext
+from kafkapy.broker.controller_channels import ControllerChannels
+from kafkapy.broker.controller_client import ControllerClient
 from kafkapy.broker.coordinators import Coordinators
+from kafkapy.broker.inter_broker import InterBrokerClient, endpoints_of
 from kafkapy.broker.logs_at_start import log_at_start
 from kafkapy.broker.parts.part import Broker, Part
-from kafkapy.broker.producer_ids import ProducerIdManager, highest_known_id
-from kafkapy.broker.unreachable_channel import UnreachableBrokerChannel
-from kafkapy.controller.broker_channel import BrokerChannel, LocalBrokerChannel
+from kafkapy.broker.producer_ids import (
+    BlockSource,
+    ControllerBlocks,
+    ProducerIdManager,
+    StoreBlocks,
+    highest_known_id,
+)
 from kafkapy.controller.controller import KafkaController
 from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.metadata.cache import MetadataCache
+from kafkapy.metadata.metadata_version import IBP, MetadataVersion
 from kafkapy.metadata.znodes import BrokerRegistration
 from kafkapy.replica.replica_manager import ReplicaManager
 from kafkapy.security.authorizer.allow_all import AllowAllAuthorizer
@@ -103,25 +111,46 @@ class Control(Part):
 
     name = "apis"
 
+    def __init__(self) -> None:
+        self._channels: ControllerChannels | None = None
+        self._requests: ControllerClient | None = None
+
     async def start(self, broker: Broker) -> None:
         """Make them; they are started when the ports are known."""
         plugins = broker.plugins
+        version = MetadataVersion.parse(broker.config.get_str(IBP))
+        self._channels = ControllerChannels(
+            broker.config,
+            broker.node_id,
+            version,
+            broker.replica_manager,
+            lambda: broker.context.controller.context.live_brokers,
+        )
         controller = KafkaController(
             broker.config,
             broker.node_id,
             broker.store,
             broker.metadata_cache,
             broker.repository,
-            lambda other: _channel_to(other, broker.replica_manager),
-            alone=broker.alone,
+            self._channels,
             replaced=broker.stop_failed,
             notify=plugins.notify,
             forget_offsets=lambda topics, count: broker.context.coordinators.forget_offsets(topics, count),
             logs_at_start=partial(log_at_start, broker.log_manager),
+            metadata_version=version,
         )
         topic_admin = TopicAdmin(controller)
         log_manager = broker.log_manager
-        producer_ids = ProducerIdManager(broker.node_id, broker.store, lambda: highest_known_id(log_manager.logs()))
+        connect = partial(_connect, broker)
+        requests = ControllerClient(
+            broker.node_id,
+            broker.metadata_cache,
+            lambda: controller.is_active,
+            partial(connect, "to-controller"),
+        )
+        producer_ids = ProducerIdManager(
+            _producer_id_blocks(broker, requests), lambda: highest_known_id(log_manager.logs())
+        )
         coordinators = Coordinators(
             broker.config,
             broker.store,
@@ -130,6 +159,7 @@ class Control(Part):
             producer_ids.next_id,
             plugins.notify,
             plugins.create_group_assignors(broker.config),
+            connect,
             LogAppender(broker.events),
         )
         broker.context = BrokerContext(
@@ -145,11 +175,21 @@ class Control(Part):
             dynamic_config=broker.dynamic,
             authorizer=broker.authorizer,
             producer_ids=producer_ids,
-            auto_topics=AutoTopicCreation(broker.dynamic, topic_admin),
+            auto_topics=AutoTopicCreation(broker.dynamic, topic_admin, requests, broker.metadata_cache),
             coordinators=coordinators,
             logins=broker.logins,
         )
         broker.apis = KafkaApis(broker.context)
+        self._requests = requests
+
+    async def stop(self, broker: Broker) -> None:
+        """Close the controller's connections to other brokers, and this broker's to the controller."""
+        if hasattr(broker, "context"):
+            await broker.context.producer_ids.close()
+        if self._requests is not None:
+            await self._requests.close()
+        if self._channels is not None:
+            await self._channels.close()
 
 
 class Followers(Part):
@@ -166,6 +206,11 @@ class Followers(Part):
         await coordinators.start()
         broker.dynamic.group_keys_read = broker.effects.check_group
         broker.dynamic.follow_groups(lambda *changed: coordinators.group.overrides.put(*changed))
+
+    async def stop(self, broker: Broker) -> None:
+        """Send nothing more to other brokers."""
+        if hasattr(broker, "context"):
+            await broker.context.coordinators.close()
 
 
 class Controllership(Part):
@@ -184,9 +229,20 @@ class Controllership(Part):
         await broker.context.controller.stop()
 
 
-def _channel_to(other: BrokerRegistration, replica_manager: ReplicaManager) -> BrokerChannel:
-    """How the controller reaches a broker. Other brokers than this one are not served yet."""
-    if other.id == replica_manager.broker_id:
-        return LocalBrokerChannel(replica_manager)
-    logger.error("Broker %d cannot be reached: a cluster of kafkapy has one broker", other.id)
-    return UnreachableBrokerChannel()
+def _connect(broker: Broker, purpose: str) -> InterBrokerClient:
+    """A client of other brokers for requests that may take request.timeout.ms."""
+    config = broker.config
+    return InterBrokerClient(
+        config,
+        broker.node_id,
+        purpose,
+        endpoints_of(broker.metadata_cache, config.inter_broker_listener_name),
+        timeout_ms=config.get_int("request.timeout.ms"),
+    )
+
+
+def _producer_id_blocks(broker: Broker, controller: ControllerClient) -> BlockSource:
+    own = StoreBlocks(broker.node_id, broker.store)
+    if not MetadataVersion.parse(broker.config.get_str(IBP)).has_allocated_producer_ids:
+        return own
+    return ControllerBlocks(broker.node_id, lambda: broker.broker_epoch, controller, own)

@@ -10,9 +10,7 @@ from kafkapy.broker.identity import establish
 from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.config.broker import BrokerConfig
-from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.metadata.config_repository import ConfigRepository
-from kafkapy.metadata.store import MetadataStore
 from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_USERS
 from kafkapy.network.socket_server import SocketServerConfig
 
@@ -22,13 +20,15 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 
 
 class Store(Part):
-    """Opens the metadata store: SQLite in a log directory, ZooKeeper, or memory."""
+    """Opens the metadata store that the configuration names."""
 
     name = "metadata store"
 
     async def start(self, broker: Broker) -> None:
         """Connect, or open its file. MetadataStoreError."""
-        store = _make_store(broker)
+        if broker.config.metadata_store == "embedded":
+            _prepare_directory(broker)
+        store = broker.plugins.create_metadata_store(broker.config)
         await store.start()
         broker.store = store
 
@@ -38,21 +38,9 @@ class Store(Part):
             await broker.store.close()
 
 
-def _make_store(broker: Broker) -> MetadataStore:
-    config = broker.config
-    if config.metadata_store == "zookeeper":
-        from kafkapy.metadata.zookeeper import ZooKeeperStore
-
-        session_ms = config.get_int("zookeeper.session.timeout.ms")
-        connection_ms = config.get_optional_int("zookeeper.connection.timeout.ms") or session_ms
-        return ZooKeeperStore(config.get_str("zookeeper.connect"), session_ms, connection_ms)
-    if config.keeps_nothing:
-        from kafkapy.metadata.memory import MemoryStore
-
-        return MemoryStore()
-    from kafkapy.metadata.embedded import EmbeddedStore
-
-    directory = Path(config.metadata_log_dir).absolute()
+def _prepare_directory(broker: Broker) -> None:
+    """Make the directory of the embedded store. StartupError."""
+    directory = Path(broker.config.metadata_log_dir).absolute()
     for log_dir in broker.log_manager.offline_dirs:
         if log_dir.path == directory:
             raise StartupError(f"Directory {directory} cannot hold the cluster's metadata: {log_dir.failure}")
@@ -60,7 +48,6 @@ def _make_store(broker: Broker) -> MetadataStore:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StartupError(f"Directory {directory} cannot be made: {error.strerror}") from error
-    return EmbeddedStore(directory)
 
 
 class Configuration(Part):
@@ -78,9 +65,6 @@ class Configuration(Part):
         await repository.start((CONFIG_BROKERS, CONFIG_GROUPS, *((CONFIG_USERS,) if broker.has_sasl else ())))
         directories = [str(each.path) for each in broker.log_manager.live_dirs if each.persistent]
         broker.node_id, broker.cluster_id = await establish(broker.config, broker.store, directories)
-        if broker.alone:
-            # Before the logs are loaded. The registration decides between two brokers that start at once.
-            await ControllerStore(broker.store).check_alone(broker.node_id)
         repository.topics_read = broker.effects.check_topics
         broker.dynamic = DynamicConfig(broker.config, broker.node_id, repository)
         await broker.dynamic.start()

@@ -104,11 +104,6 @@ class Broker:
         return self._plugins or PluginManager.load(self.config.get_list("kafkapy.plugins.disabled"))
 
     @property
-    def alone(self) -> bool:
-        """Whether the metadata store could have other brokers, which are not served yet."""
-        return self.config.metadata_store == "zookeeper"
-
-    @property
     def has_sasl(self) -> bool:
         """Whether a listener authenticates its clients by SASL."""
         return any(endpoint.security_protocol.sasl for endpoint in self.config.listeners)

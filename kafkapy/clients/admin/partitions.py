@@ -174,9 +174,7 @@ class PartitionAdmin(TopicAdmin):
         for (topic, partition), replicas in reassignments.items():
             brokers = None if replicas is None else list(replicas)
             if brokers is not None and (not brokers or not all(isinstance(each, int) for each in brokers)):
-                raise ValueError(
-                    f"{topic}-{partition}: expected a non-empty list of broker ids, or None to cancel"
-                )
+                raise ValueError(f"{topic}-{partition}: expected a non-empty list of broker ids, or None to cancel")
             topics.setdefault(topic, []).append(
                 AlterPartitionReassignmentsRequest.Topic.Partition(partition_index=partition, replicas=brokers)
             )

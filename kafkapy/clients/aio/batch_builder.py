@@ -50,9 +50,7 @@ class BatchBuilder:
         self._closed = False
         self._taken = False
 
-    def append(
-        self, *, timestamp: int | None, key: Any, value: Any, headers: Headers = ()
-    ) -> BatchRecord | None:
+    def append(self, *, timestamp: int | None, key: Any, value: Any, headers: Headers = ()) -> BatchRecord | None:
         """Add a record; None when the batch is full or closed.
 
         `timestamp` is in ms (None: the current time). The first record always fits. The topic is unknown here:

@@ -513,9 +513,7 @@ class AIOKafkaConsumer(StartedClient):
         asked = {topic_partition(partition): int(at) for partition, at in timestamps.items()}
         listed = await self._core.list_offsets(asked, self._api_timeout_ms)
         return {
-            partition: OffsetAndTimestamp(found.offset, found.timestamp)
-            if found.offset >= 0
-            else None
+            partition: OffsetAndTimestamp(found.offset, found.timestamp) if found.offset >= 0 else None
             for partition, found in listed.items()
         }
 

@@ -10,7 +10,6 @@ from kafkapy.types import OffsetAndMetadata, TopicPartition
 __all__ = ["CommitOffsets", "OffsetAndTimestamp", "commit_offsets", "topic_partition"]
 
 
-
 class OffsetAndTimestamp(NamedTuple):
     """The result of a search by timestamp.
 

@@ -281,9 +281,7 @@ class AIOKafkaProducer(StartedClient):
         """An empty batch of max_batch_size bytes, for `send_batch`."""
         return BatchBuilder(self.config["batch.size"], *map(serialize_with, self._serializers))
 
-    async def send_batch(
-        self, batch: BatchBuilder, topic: str, *, partition: int
-    ) -> asyncio.Future[RecordMetadata]:
+    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> asyncio.Future[RecordMetadata]:
         """Send a batch's records in order; returns a future.
 
         The future gives the first record's RecordMetadata, when all records have results. ValueError for a batch that
@@ -338,9 +336,7 @@ class AIOKafkaProducer(StartedClient):
         """A context manager for a transaction: `async with producer.transaction():`."""
         return TransactionContext(self)
 
-    async def send_offsets_to_transaction(
-        self, offsets: CommitOffsets, group_id: str | ConsumerGroupMetadata
-    ) -> None:
+    async def send_offsets_to_transaction(self, offsets: CommitOffsets, group_id: str | ConsumerGroupMetadata) -> None:
         """Commit the offsets of a consumer group with the open transaction.
 
         `group_id`: AIOKafkaConsumer.group_metadata(), which fences members that have left the group; or the group's

@@ -166,9 +166,7 @@ class Attendance:
                 self._work.remove(work)
 
 
-def _tell(
-    method: Callable[..., Any], partitions: list[TopicPartition], loop: asyncio.AbstractEventLoop
-) -> None:
+def _tell(method: Callable[..., Any], partitions: list[TopicPartition], loop: asyncio.AbstractEventLoop) -> None:
     """Calls a listener, on the user's thread.
 
     The coroutine of an AsyncConsumerRebalanceListener runs on the consumer's loop meanwhile.

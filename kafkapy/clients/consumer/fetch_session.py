@@ -143,9 +143,7 @@ class FetchSession:
                 self._restart()
                 return False
             if extra or len(answered) != len(plan.partitions):
-                logger.info(
-                    "Node %d sent a full fetch response with other partitions than the request", self.node_id
-                )
+                logger.info("Node %d sent a full fetch response with other partitions than the request", self.node_id)
                 self._restart()
                 return False
             if session_id == NO_SESSION or not self._enabled:

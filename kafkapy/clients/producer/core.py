@@ -279,9 +279,7 @@ class ProducerCore:
         task = self._pending
         done, _ = await asyncio.wait({task}, timeout=self._max_block_s)
         if not done:
-            raise KafkaTimeoutError(
-                f"{operation}() did not complete within {self._max_block_s:g} s; call it again"
-            )
+            raise KafkaTimeoutError(f"{operation}() did not complete within {self._max_block_s:g} s; call it again")
         if self._pending is task:
             self._pending = None
             manager.pending = ""

@@ -451,9 +451,7 @@ class Sender:
             self._metrics.splits += 1
         elif self._can_retry(batch, response):
             level = logging.WARNING if batch.attempts in (0, 10, 100, 1000) else logging.DEBUG
-            log.log(
-                level, "Retrying %s (attempt %d): %s", batch, batch.attempts + 1, response.message or code.name
-            )
+            log.log(level, "Retrying %s (attempt %d): %s", batch, batch.attempts + 1, response.message or code.name)
             accumulator.retry(batch, self._clock())
             self._metrics.record_retries(batch)
         else:

@@ -431,9 +431,7 @@ class TransactionManager:
             elif self.transactional:
                 queue.unresolved_sequence = -1
                 if not self.failed:
-                    self.abortable_if_possible(
-                        KafkaError("sent records expired without a response")
-                    )
+                    self.abortable_if_possible(KafkaError("sent records expired without a response"))
             else:
                 self.request_epoch_bump(queue)
 
@@ -467,9 +465,7 @@ class TransactionManager:
         elif self.transactional and self.ongoing:
             if isinstance(error, RetriableError) or code is ErrorCode.INVALID_TXN_STATE:
                 cause = error
-                error = error_class(ErrorCode.TRANSACTION_ABORTABLE)(
-                    f"a record failed after its retries: {error}"
-                )
+                error = error_class(ErrorCode.TRANSACTION_ABORTABLE)(f"a record failed after its retries: {error}")
                 error.__cause__ = cause
             if not self.completing:
                 self._bump_after_abort()

@@ -129,8 +129,8 @@ def create_login(settings: SaslSettings) -> GssapiLogin:
     )
     target = config.get("sasl.kerberos.name")
     if isinstance(target, str):
-        target = principal_name(gssapi, target) if "/" in target else gssapi.Name(
-            target, gssapi.NameType.hostbased_service
+        target = (
+            principal_name(gssapi, target) if "/" in target else gssapi.Name(target, gssapi.NameType.hostbased_service)
         )
     tickets = Tickets(gssapi, options, renewals)
     return GssapiLogin(gssapi, tickets, options.service, config.get("sasl.kerberos.domain.name"), target)

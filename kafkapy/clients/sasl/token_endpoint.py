@@ -30,9 +30,7 @@ __all__ = ["EndpointSettings", "EndpointSource", "FileSource", "UnsecuredSource"
 MOST_RESPONSE_BYTES: Final = 1_048_576
 MOST_SHOWN: Final = 500
 SUCCESS: Final = (200, 201)
-FINAL_STATUSES: Final = frozenset(
-    (400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 412, 413, 414, 415, 501, 505)
-)
+FINAL_STATUSES: Final = frozenset((400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 412, 413, 414, 415, 501, 505))
 """Statuses after which a retry is pointless."""
 
 log = logging.getLogger(__name__)

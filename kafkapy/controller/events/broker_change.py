@@ -10,7 +10,7 @@ from typing import Final
 
 from kafkapy.controller.context import ReplicaStatus
 from kafkapy.controller.controllership import Controllership
-from kafkapy.metadata.znodes import BROKER_IDS
+from kafkapy.metadata.znodes import BROKER_IDS, broker_path
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 
@@ -21,11 +21,12 @@ PATH: Final = BROKER_IDS
 async def run(controllership: Controllership) -> None:
     """Compare the registered brokers with the known ones."""
     context = controllership.context
-    now = await controllership.store.live_brokers()
+    now = await controllership.registered_brokers()
     before = dict(context.live_brokers)
     bounced = {each for each in before.keys() & now.keys() if before[each].epoch != now[each].epoch}
     gone = (before.keys() - now.keys()) | bounced
     new = (now.keys() - before.keys()) | bounced
+    controllership.watches.forget([broker_path(broker_id) for broker_id in gone - now.keys()])
     for broker_id in sorted(gone):
         logger.info("Broker %d is gone", broker_id)
         await controllership.channels.remove_broker(broker_id)
@@ -55,4 +56,5 @@ async def _brokers_started(controllership: Controllership, brokers: set[int]) ->
     )
     await controllership.partitions.elect_where_needed()
     await controllership.bring_new_replicas_online()
+    await controllership.reassignments.resume(lambda _, assignment: not brokers.isdisjoint(assignment.target))
     await controllership.deletion.retry({replica.partition.topic for replica in replicas})

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from kafkapy.controller import notifications
 from kafkapy.controller.controllership import Controllership
+from kafkapy.controller.events import preferred_election
 from kafkapy.metadata.znodes import ISR_CHANGES, LOG_DIR_EVENTS
 
 logger = logging.getLogger("kafka.controller.KafkaController")
@@ -22,9 +23,11 @@ async def run(controllership: Controllership, raise_epochs: Callable[[], Awaitab
     """
     context = controllership.context
     store = controllership.store.store
+    version = controllership.metadata_version
+    await controllership.store.set_up_features(version.has_features, version.feature_znode_version)
     for path in (LOG_DIR_EVENTS, ISR_CHANGES):
         await notifications.remove(store, path, await store.children(path))
-    context.live_brokers = await controllership.store.live_brokers()
+    context.live_brokers = await controllership.registered_brokers()
     topics = await controllership.store.topics()
     await controllership.configs.load_topics(topics)
     await controllership.adopt_topics(topics)
@@ -40,7 +43,10 @@ async def run(controllership: Controllership, raise_epochs: Callable[[], Awaitab
     controllership.partitions.initialize()
     await controllership.partitions.elect_where_needed()
     await controllership.bring_new_replicas_online()
+    written = await controllership.reassignments.adopt_written()
+    await controllership.reassignments.resume(lambda partition, _: partition not in written)
     await controllership.deletion.resume()
+    await preferred_election.run(controllership)
     logger.info("The controller with epoch %d is ready", context.epoch)
 
 

@@ -23,4 +23,5 @@ async def run(controllership: Controllership) -> None:
     controllership.context.leadership.update(await controllership.store.partition_states(changed))
     controllership.batch.add_update_metadata(controllership.context.live_brokers, changed)
     controllership.batch.send()
+    await controllership.reassignments.isr_changed(changed)
     await notifications.remove(controllership.store.store, PATH, names)

@@ -9,6 +9,7 @@ from kafkapy.controller.events import (
     broker_change,
     isr_change_notification,
     log_dir_event_notification,
+    preferred_election,
     topic_change,
     topic_deletion,
 )
@@ -28,7 +29,10 @@ async def run(controllership: Controllership) -> None:
     await _bring_up_partitions(controllership)
     await controllership.partitions.elect_where_needed()
     await controllership.bring_new_replicas_online()
+    await controllership.reassignments.adopt_written()
+    await controllership.reassignments.resume(lambda _partition, _assignment: True)
     await controllership.deletion.resume()
+    await preferred_election.run(controllership)
 
 
 async def _bring_up_partitions(controllership: Controllership) -> None:

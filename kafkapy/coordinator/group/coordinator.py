@@ -21,7 +21,7 @@ from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.group.offset_requests import CommitErrors, FetchedOffset, OffsetCommit
 from kafkapy.coordinator.group.records import GROUP_RECORDS
 from kafkapy.coordinator.group.shard import GroupEvent, GroupShard
-from kafkapy.coordinator.hosted import Operation, ShardContext
+from kafkapy.coordinator.hosted import MarkerGuard, Operation, ShardContext
 from kafkapy.coordinator.result import TOO_LARGE, Later, Result
 from kafkapy.coordinator.runtime import CoordinatorRuntime
 from kafkapy.coordinator.writer import PartitionWriter
@@ -62,11 +62,13 @@ class GroupCoordinator:
         rebalanced: Callable[[GroupEvent], None] = lambda _: None,
         assignors: Iterable[GroupAssignor],
         metadata: Callable[[], MetadataSnapshot],
+        led_elsewhere: Callable[[int], bool] = lambda _: False,
     ) -> None:
         """Create the coordinator with its runtime.
 
         `partition_count` returns how many partitions __consumer_offsets has, or will have. `assignors` are the choices
-        of consumer groups, the default one first. `metadata` returns the cluster's present topics.
+        of consumer groups, the default one first. `metadata` returns the cluster's present topics. `led_elsewhere`
+        returns whether another broker may write the partition of __consumer_offsets with that number.
         """
         self.config = config
         self.overrides = GroupOverrides(config)
@@ -96,7 +98,7 @@ class GroupCoordinator:
             write_timeout_ms=lambda: self.config.offset_commit_timeout_ms,
             compression=compression,
         )
-        self.deleted_topics = DeletedTopics(self.runtime, writer, clock)
+        self.deleted_topics = DeletedTopics(self.runtime, writer, clock, led_elsewhere)
 
     def partition_for(self, group_id: str) -> int:
         """The partition of __consumer_offsets that a group belongs to."""
@@ -114,6 +116,10 @@ class GroupCoordinator:
     def read(self, group_id: str, operation: Callable[[GroupShard, int], T | Later[T]]) -> Later[T]:
         """Run a reading operation on the shard of a group."""
         return self.runtime.read(self.partition_for(group_id), operation)
+
+    def guard(self, group_id: str, producer_id: int) -> MarkerGuard:
+        """A guard of the group's partition; see CoordinatorRuntime.guard."""
+        return self.runtime.guard(self.partition_for(group_id), producer_id)
 
     # --- classic protocol -------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Later, Result
 from kafkapy.coordinator.timer import TimerHeap
 from kafkapy.coordinator.writer import PartitionWriter
+from kafkapy.errors import ErrorCode, code_of
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ LONGEST_RETRY_MS: Final = 5_000
 
 The shard is loading, or its log is offline.
 """
+
+
+_MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class _Sweep:
@@ -89,13 +93,20 @@ class _Request:
 class DeletedTopics:
     """Removes topics' offsets from the shards of __consumer_offsets.
 
-    Owned by GroupCoordinator; used on its thread.
+    Owned by GroupCoordinator; used on its thread. `led_elsewhere` returns whether another broker writes a partition.
     """
 
-    def __init__(self, runtime: CoordinatorRuntime[GroupShard], writer: PartitionWriter, clock: Clock) -> None:
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[GroupShard],
+        writer: PartitionWriter,
+        clock: Clock,
+        led_elsewhere: Callable[[int], bool] = lambda _: False,
+    ) -> None:
         self._runtime = runtime
         self._writer = writer
         self._clock = clock
+        self._led_elsewhere = led_elsewhere
         self._timer = TimerHeap(clock)
         self._queued: dict[int, list[_Request]] = {}
         self._busy: set[int] = set()
@@ -106,7 +117,7 @@ class DeletedTopics:
         """Remove the topics' offsets from partitions of __consumer_offsets.
 
         Done when that survives a power failure. A partition that cannot be written is tried again, for as long as it
-        takes.
+        takes, or until another broker leads it: the sweep is its coordinator's then.
         """
         numbers = list(dict.fromkeys(partitions))
         request = _Request(frozenset(topics), len(numbers), Later())
@@ -165,6 +176,9 @@ class DeletedTopics:
             self._begin(number)
 
         def failed(error: Exception) -> None:
+            if code_of(error) in _MOVED and number not in self._runtime.states() and self._led_elsewhere(number):
+                synced(None)
+                return
             logger.info(
                 "Offsets of deleted topics stay in %s; the coordinator retries in %d ms: %s", partition, pause_ms, error
             )

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from kafkapy import errors
 from kafkapy.coordinator.result import Later, Result
 from kafkapy.coordinator.transaction.markers import Marker, MarkerWriter
 from kafkapy.coordinator.transaction.metadata import TransactionMetadata
@@ -46,7 +47,7 @@ class _Completion:
             metadata.state is TransactionState.PREPARE_COMMIT,
         )
         self.remaining = set(metadata.partitions)
-        self.in_flight: set[TopicPartition] = set()
+        self.in_flight: dict[TopicPartition, Later[None]] = {}
         self.failures = 0
         self.unwritten = False
         """All markers are written, and the last record is not."""
@@ -77,7 +78,7 @@ class Completions:
     @property
     def waiting_markers(self) -> int:
         """Markers for partitions whose leader is unknown, or not ready yet."""
-        return sum(len(job.remaining - job.in_flight) for job in list(self._jobs.values()))
+        return sum(len(job.remaining - job.in_flight.keys()) for job in list(self._jobs.values()))
 
     @property
     def waiting_ends(self) -> int:
@@ -110,17 +111,17 @@ class Completions:
     def forget(self, shard: TransactionShard) -> None:
         """Drop the shard's transactions: another broker coordinates its partition now."""
         for key in [key for key, job in self._jobs.items() if job.shard is shard]:
-            del self._jobs[key]
+            # Markers that wait for their turn must not follow those of the next coordinator.
+            for later in list(self._jobs.pop(key).in_flight.values()):
+                later.fail(errors.NotCoordinatorError())
 
     def _send(self, job: _Completion) -> None:
-        for partition in sorted(job.remaining - job.in_flight):
-            job.in_flight.add(partition)
-            self._markers.write(partition, job.marker).then(
-                lambda done, partition=partition: self._answered(job, partition, done)  # type: ignore[misc]
-            )
+        for partition in sorted(job.remaining - job.in_flight.keys()):
+            later = job.in_flight[partition] = self._markers.write(partition, job.marker)
+            later.then(lambda done, partition=partition: self._answered(job, partition, done))  # type: ignore[misc]
 
     def _answered(self, job: _Completion, partition: TopicPartition, done: Later[None]) -> None:
-        job.in_flight.discard(partition)
+        job.in_flight.pop(partition, None)
         if not self._is_current(job):
             return
         if done.error is not None:

@@ -193,26 +193,7 @@ class TransactionCoordinator:
         """
         asked = list(partitions)
         partition = self.partition_for(transactional_id)
-        return self.runtime.read(
-            partition, lambda shard, _: shard.verify_partitions(transactional_id, producer, asked)
-        )
-
-    def ensure_in_transaction(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
-    ) -> None:
-        """Check that the partition is in the producer's transaction at this moment.
-
-        Writes to the partition before the control loop's next turn precede the marker. NOT_COORDINATOR and
-        COORDINATOR_LOAD_IN_PROGRESS, the errors of TransactionShard.verify_partitions, TRANSACTION_ABORTABLE.
-        """
-        number = self.partition_for(transactional_id)
-        shard = self.runtime.shards().get(number)
-        if shard is None:
-            loading = self.runtime.states().get(number) is ShardState.LOADING
-            raise error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
-        error = shard.verify_partitions(transactional_id, producer, [partition])[partition]
-        if error is not ErrorCode.NONE:
-            raise error_for(error)
+        return self.runtime.read(partition, lambda shard, _: shard.verify_partitions(transactional_id, producer, asked))
 
     async def end_transaction(
         self,

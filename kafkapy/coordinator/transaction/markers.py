@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from kafkapy import errors
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.result import Later
 from kafkapy.coordinator.timer import TimerHeap
@@ -19,7 +20,6 @@ from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
 from kafkapy.records.control import build_end_transaction_marker
 from kafkapy.types import TopicPartition
 
-ANY_LEADER_EPOCH: Final = -1
 NO_EPOCH: Final = -1
 
 _NOT_READY: Final = frozenset(
@@ -59,6 +59,14 @@ CompleteOffsets = Callable[[int, Marker], Later[None]]
 """Tells the group coordinator that a transaction has ended in a partition of __consumer_offsets."""
 
 
+class _Written(NamedTuple):
+    """A marker in a log: the offset after it, and the leader epoch of the append."""
+
+    end_offset: int
+    leader_epoch: int
+    later: Later[None]
+
+
 class LocalMarkerWriter:
     """Writes markers to partitions led here.
 
@@ -79,7 +87,7 @@ class LocalMarkerWriter:
         self._complete_offsets = complete_offsets
         self._timeout_ms = timeout_ms
         self._timer = TimerHeap(clock)
-        self._waiting: dict[TopicPartition, deque[tuple[int, Later[None]]]] = {}
+        self._waiting: dict[TopicPartition, deque[_Written]] = {}
         writer.on_committed(self._committed)
 
     def close(self) -> None:
@@ -112,7 +120,9 @@ class LocalMarkerWriter:
 
         def appended(outcome: int | Exception) -> None:
             if isinstance(outcome, int):
-                self._when_committed(partition, outcome, later)
+                self._when_committed(partition, _Written(outcome, leader_epoch, later))
+            elif isinstance(outcome, errors.FencedLeaderEpochError):
+                later.fail(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, outcome.message))
             elif isinstance(outcome, KafkaError):
                 later.fail(outcome)
             else:
@@ -122,28 +132,40 @@ class LocalMarkerWriter:
             self._writer.ensure_writable(partition)
         except KafkaError as error:
             return Later.failure(error)
-        self._writer.append(partition, batch, ANY_LEADER_EPOCH, appended)
+        # The epoch ties the append and the wait together: the next leader may truncate the marker.
+        leader_epoch = self._writer.leader_epoch(partition)
+        if leader_epoch < 0:
+            return Later.failure(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._writer.append(partition, batch, leader_epoch, appended)
         return later
 
-    def _when_committed(self, partition: TopicPartition, end_offset: int, later: Later[None]) -> None:
-        if self._writer.high_watermark(partition) >= end_offset:
-            later.set(None)
-            return
-        self._waiting.setdefault(partition, deque()).append((end_offset, later))
-        self._timer.schedule(
-            later, self._timeout_ms(), lambda: later.fail(error_for(ErrorCode.REQUEST_TIMED_OUT))
-        )
+    def leadership_changed(self, partition: TopicPartition) -> None:
+        """Fail the markers that wait for replicas of a leadership that has ended."""
+        self._committed(partition)
+
+    def _when_committed(self, partition: TopicPartition, written: _Written) -> None:
+        later = written.later
+        self._waiting.setdefault(partition, deque()).append(written)
+        self._committed(partition)
+        if not later.done:
+            self._timer.schedule(later, self._timeout_ms(), lambda: later.fail(error_for(ErrorCode.REQUEST_TIMED_OUT)))
 
     def _committed(self, partition: TopicPartition) -> None:
         waiting = self._waiting.get(partition)
         if waiting is None:
             return
-        high_watermark = self._writer.high_watermark(partition)
-        while waiting and (waiting[0][0] <= high_watermark or waiting[0][1].done):
-            _, later = waiting.popleft()
+        while waiting:
+            end_offset, leader_epoch, later = waiting[0]
+            high_watermark = self._writer.high_watermark(partition, leader_epoch)
+            if 0 <= high_watermark < end_offset and not later.done:
+                return
+            waiting.popleft()
             self._timer.cancel(later)
-            later.set(None)
-        if not waiting and self._waiting.get(partition) is waiting:
+            if high_watermark < 0:
+                later.fail(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            else:
+                later.set(None)
+        if self._waiting.get(partition) is waiting:
             del self._waiting[partition]
 
 

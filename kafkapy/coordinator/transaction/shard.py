@@ -188,9 +188,7 @@ class TransactionShard:
             raise error_for(ErrorCode.PRODUCER_FENCED)
         if metadata.state is TransactionState.ONGOING:
             return self._fence(metadata, expected, now_ms)
-        if metadata.has_exhausted_epochs and (
-            expected is None or expected.producer_epoch == metadata.producer_epoch
-        ):
+        if metadata.has_exhausted_epochs and (expected is None or expected.producer_epoch == metadata.producer_epoch):
             if new_producer_id is None:
                 return Result(None)
             last_epoch = NO_PRODUCER_EPOCH if expected is None else metadata.producer_epoch

@@ -68,9 +68,7 @@ _LABELS: Final = {
 }
 _BY_LABEL: Final = {label: state for state, label in _LABELS.items()}
 
-_RESTING: Final = frozenset(
-    {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
-)
+_RESTING: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 
 _PREVIOUS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
     TransactionState.EMPTY: _RESTING,

@@ -187,9 +187,7 @@ class TransactionVerification:
                 answer.set({each: _shown(code, operation) for each, code in done.result().items() if code})
 
         if operation is Operation.ADD_PARTITION:
-            self._coordinator.add_partitions(
-                transactional_id, producer, partitions, TRANSACTION_VERSION_2
-            ).then(added)
+            self._coordinator.add_partitions(transactional_id, producer, partitions, TRANSACTION_VERSION_2).then(added)
         else:
             self._coordinator.verify_partitions(transactional_id, producer, partitions).then(verified)
         return answer
@@ -212,9 +210,7 @@ def produce_error(error: ErrorCode, operation: Operation) -> tuple[ErrorCode, st
     """
     if error is ErrorCode.INVALID_TXN_STATE:
         return error, "The partition was not added to the transaction"
-    if error in _NOT_READY or (
-        error is ErrorCode.CONCURRENT_TRANSACTIONS and operation is not Operation.ADD_PARTITION
-    ):
+    if error in _NOT_READY or (error is ErrorCode.CONCURRENT_TRANSACTIONS and operation is not Operation.ADD_PARTITION):
         return (
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"It cannot be verified that the partition was added to the transaction: {error.name}",

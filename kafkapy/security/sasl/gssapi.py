@@ -115,9 +115,7 @@ class GssapiServer:
             ) from None
         if not name:
             raise SaslError(f"the Kerberos authentication rules give an empty name for {principal!r}")
-        logger.debug(
-            "Client %s is authenticated; its authorization id is %r", principal, answer[4:260]
-        )
+        logger.debug("Client %s is authenticated; its authorization id is %r", principal, answer[4:260])
         self.authorization_id = name
         self._state = _State.DONE
         self.complete = True

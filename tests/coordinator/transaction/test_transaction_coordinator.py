@@ -180,17 +180,6 @@ def test_brokers_can_ask_whether_partitions_belong(bench: Any) -> None:
     assert verify(producer) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_a_partition_can_be_looked_up_at_once(bench: Any) -> None:
-    producer = bench.init()
-    bench.add(producer, A)
-    bench.coordinator.ensure_in_transaction("t", producer, A)
-    with pytest.raises(errors.TransactionAbortableError):
-        bench.coordinator.ensure_in_transaction("t", producer, B)
-    bench.coordinator.runtime.on_leadership_change(TopicPartition("__transaction_state", 0), 9, False)
-    with pytest.raises(errors.NotCoordinatorError):
-        bench.coordinator.ensure_in_transaction("t", producer, A)
-
-
 # --- EndTxn ---------------------------------------------------------------------------------------------------------
 
 

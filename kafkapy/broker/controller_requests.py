@@ -1,0 +1,40 @@
+"""The checks that LeaderAndIsr, UpdateMetadata and StopReplica have in common.
+
+Source: kafka.server.KafkaApis.isBrokerEpochStale (KIP-380).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kafkapy.errors import ErrorCode
+from kafkapy.types import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from kafkapy.broker.context import RequestContext
+
+logger = logging.getLogger("state.change.logger")
+
+NO_EPOCH: Final = -1
+"""The broker epoch of a request version without one."""
+
+
+def refusal(context: RequestContext, broker_epoch: int) -> ErrorCode:
+    """Why this broker refuses a whole request of a controller, NONE when it does not.
+
+    CLUSTER_AUTHORIZATION_FAILED; STALE_BROKER_EPOCH for a request to an earlier registration of this broker. A larger
+    epoch passes: the controller may see a new registration before this broker has its answer.
+    """
+    if not context.authorize(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    current = context.broker.controller.broker_epoch
+    if broker_epoch != NO_EPOCH and broker_epoch < current:
+        logger.warning(
+            "The broker refused request %d of a controller for broker epoch %d: its epoch is %d",
+            context.api_key,
+            broker_epoch,
+            current,
+        )
+        return ErrorCode.STALE_BROKER_EPOCH
+    return ErrorCode.NONE

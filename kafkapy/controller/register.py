@@ -1,0 +1,72 @@
+"""The checks before a broker registers: nobody else has its id or addresses.
+
+Source: kafka.server.KafkaServer.validateAdvertisedListeners, kafka.zk.KafkaZkClient.registerBroker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from kafkapy import errors
+from kafkapy.controller.controller_store import ControllerStore
+from kafkapy.metadata.znodes import BROKER_IDS, BrokerRegistration
+
+if TYPE_CHECKING:
+    from kafkapy.config.broker import BrokerConfig
+
+logger = logging.getLogger("kafka.server.KafkaServer")
+
+LOOK_S: Final = 0.2
+"""The pause in seconds between two looks at a registration that is about to end."""
+SESSIONS: Final = 2
+"""So many session timeouts a start waits for the end of this broker's earlier session."""
+
+
+def taken(broker_id: int) -> errors.KafkaError:
+    """The error when another process is registered with the id."""
+    return errors.DuplicateBrokerRegistrationError(
+        f"a broker with id {broker_id} is registered already; broker.id must be unique in the cluster"
+    )
+
+
+async def check_addresses(store: ControllerStore, registration: BrokerRegistration) -> None:
+    """Check that no other broker advertises an address of this one; DUPLICATE_BROKER_REGISTRATION."""
+    own = {(endpoint.host, endpoint.port) for endpoint in registration.endpoints}
+    others = [int(name) for name in await store.store.children(BROKER_IDS) if int(name) != registration.id]
+    for other in others:
+        found = await _read(store, other)
+        for endpoint in () if found is None else found.endpoints:
+            if (endpoint.host, endpoint.port) in own:
+                raise errors.DuplicateBrokerRegistrationError(
+                    f"{endpoint.host}:{endpoint.port} in advertised.listeners is the address of broker {other}, "
+                    "which is registered already"
+                )
+
+
+async def wait_for_earlier_life(store: ControllerStore, registration: BrokerRegistration, config: BrokerConfig) -> None:
+    """Wait until the registration of this broker's earlier process has ended.
+
+    A process that was killed stays registered until its session ends. It is this broker's when it has the addresses
+    that this process listens on now; DUPLICATE_BROKER_REGISTRATION at once for another one, and after two session
+    timeouts.
+    """
+    deadline = time.monotonic() + SESSIONS * config.get_int("zookeeper.session.timeout.ms") / 1000
+    said = False
+    while (found := await _read(store, registration.id)) is not None:
+        if found.endpoints != registration.endpoints or time.monotonic() > deadline:
+            raise taken(registration.id)
+        if not said:
+            logger.info("The start waits for the end of this broker's earlier session, which was not closed")
+            said = True
+        await asyncio.sleep(LOOK_S)
+
+
+async def _read(store: ControllerStore, broker_id: int) -> BrokerRegistration | None:
+    """A broker's registration; one that cannot be read has no addresses."""
+    try:
+        return await store.registration(broker_id)
+    except ValueError:
+        return BrokerRegistration(broker_id, ())

@@ -1,0 +1,193 @@
+"""LeaderAndIsr at a broker: leaders and followers, what the fetchers are told, and which requests change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kafkapy.errors import ErrorCode
+from kafkapy.metadata.broker_requests import (
+    BrokerResponse,
+    LeaderAndIsr,
+    LeaderAndIsrPartition,
+    StopReplica,
+    StopReplicaPartition,
+    UpdateMetadata,
+)
+from kafkapy.metadata.znodes import PartitionState
+from kafkapy.replica.fetcher_api import FetchStart
+from kafkapy.types import ZERO_UUID, TopicPartition, random_uuid
+
+Runner = Callable[..., None]
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ID = random_uuid()
+EPOCH = 7
+"""The epoch of a controller on another broker, later than that of the broker's own."""
+
+
+class Fetchers:
+    """Notes what ReplicaManager tells the fetchers."""
+
+    def __init__(self) -> None:
+        self.running: dict[TopicPartition, FetchStart] = {}
+
+    def add(self, starts: Mapping[TopicPartition, FetchStart]) -> None:
+        for start in starts.values():
+            assert (start.log.is_leader, start.log.leader_epoch) == (False, start.leader_epoch)
+        self.running.update(starts)
+
+    def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        for topic_partition in topic_partitions:
+            self.running.pop(topic_partition, None)
+
+    def update_topics(self, topics: Iterable[str]) -> None:
+        assert not isinstance(topics, str)
+
+    async def close(self) -> None:
+        self.running.clear()
+
+    def leaders(self) -> dict[TopicPartition, tuple[int, int]]:
+        return {partition: (start.leader_id, start.leader_epoch) for partition, start in self.running.items()}
+
+
+def fetchers_of(broker: Any) -> Fetchers:
+    broker.replicas.fetchers = fetchers = Fetchers()
+    return fetchers
+
+
+async def change(
+    broker: Any,
+    leader: int,
+    leader_epoch: int,
+    *partitions: TopicPartition,
+    topic_id: Any = ID,
+    replicas: tuple[int, ...] = (0, 1, 2),
+    controller_epoch: int = EPOCH,
+    is_new: bool = False,
+) -> BrokerResponse:
+    state = PartitionState(leader, leader_epoch, replicas, controller_epoch, version=leader_epoch)
+    wanted = {each: LeaderAndIsrPartition(state, replicas, is_new=is_new) for each in partitions or (T0,)}
+    ids = {} if topic_id == ZERO_UUID else {"t": topic_id}
+    response: BrokerResponse = await broker.replicas.become_leader_or_follower(
+        LeaderAndIsr(1, controller_epoch, 1, ids, wanted)
+    )
+    return response
+
+
+def test_a_follower_is_fetched_from_its_leader_in_the_epoch_of_the_request(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        fetchers = fetchers_of(broker)
+        assert (await change(broker, 1, 0, T0, T1, is_new=True)).partition_errors == {}
+        assert fetchers.leaders() == {T0: (1, 0), T1: (1, 0)}
+        assert fetchers.running[T0].topic_id == ID
+        assert broker.table.log("t", 0) is fetchers.running[T0].log
+        # Another leader, and the same leader again in a new epoch.
+        await change(broker, 2, 1, T0)
+        await change(broker, 1, 1, T1)
+        assert fetchers.leaders() == {T0: (2, 1), T1: (1, 1)}
+        # The leader is this broker: nothing is fetched.
+        await change(broker, 0, 2, T0)
+        assert fetchers.leaders() == {T1: (1, 1)}
+        assert broker.table.log("t", 0).is_leader
+        # Nobody leads: the log waits for the next leader.
+        await change(broker, -1, 3, T0, T1)
+        assert fetchers.leaders() == {}
+        assert not broker.table.log("t", 0).is_leader
+
+    with_broker(test)
+
+
+def test_a_request_with_no_newer_leader_epoch_changes_nothing(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        fetchers = fetchers_of(broker)
+        await change(broker, 1, 4, is_new=True)
+        for leader, epoch in ((2, 4), (0, 4), (0, 3)):
+            response = await change(broker, leader, epoch)
+            assert response.partition_errors == {T0: ErrorCode.STALE_CONTROLLER_EPOCH}
+        assert fetchers.leaders() == {T0: (1, 4)}
+        response = await change(broker, 0, 9, controller_epoch=EPOCH - 1)
+        assert response == BrokerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
+        assert fetchers.leaders() == {T0: (1, 4)}
+
+    with_broker(test)
+
+
+def test_a_broker_that_is_no_replica_hosts_nothing(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        fetchers = fetchers_of(broker)
+        response = await change(broker, 1, 0, replicas=(1, 2), is_new=True)
+        assert response.partition_errors == {T0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert (broker.table.hosted(), fetchers.leaders()) == ([], {})
+
+    with_broker(test)
+
+
+def test_a_topic_without_id_gets_one_in_the_same_epoch(with_broker: Runner, tmp_path: Path) -> None:
+    """A controller of 2.7 made the topic, one of 2.8 names it (KAFKA-13132)."""
+
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        assert (await change(broker, 0, 0, topic_id=ZERO_UUID, is_new=True)).partition_errors == {}
+        log = broker.table.log("t", 0)
+        assert log.topic_id == ZERO_UUID.bytes
+        assert (await change(broker, 0, 0)).partition_errors == {}
+        assert log.topic_id == ID.bytes
+        assert broker.table.topics() == [("t", ID.bytes, 1)]
+        assert "topic_id: " in (tmp_path / "logs" / "t-0" / "partition.metadata").read_text()
+        # It has one now: the same epoch says nothing new, and a request without an id is not one for another topic.
+        assert (await change(broker, 0, 0)).partition_errors == {T0: ErrorCode.STALE_CONTROLLER_EPOCH}
+        assert (await change(broker, 1, 1, topic_id=ZERO_UUID)).partition_errors == {}
+        assert (await change(broker, 1, 2, topic_id=random_uuid())).partition_errors == {
+            T0: ErrorCode.INCONSISTENT_TOPIC_ID
+        }
+
+    with_broker(test)
+
+
+def test_a_replica_that_stops_is_not_fetched(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        fetchers = fetchers_of(broker)
+        await change(broker, 1, 3, T0, T1, is_new=True)
+
+        async def stop(leader_epoch: int, delete: bool) -> dict[TopicPartition, ErrorCode]:
+            request = StopReplica(1, EPOCH, 1, {T0: StopReplicaPartition(leader_epoch, delete)})
+            return dict((await broker.replicas.stop_replicas(request)).partition_errors)
+
+        assert await stop(2, True) == {T0: ErrorCode.FENCED_LEADER_EPOCH}
+        assert set(fetchers.running) == {T0, T1}
+        assert await stop(-2, False) == {}
+        assert set(fetchers.running) == {T1}
+        assert broker.table.hosted() == [("t", 1)]
+        assert broker.log_manager.get(T0) is not None
+        assert await stop(-1, True) == {}
+        assert broker.log_manager.get(T0) is None
+
+    with_broker(test)
+
+
+def test_a_failed_directory_is_not_fetched_into(with_broker: Runner, tmp_path: Path) -> None:
+    async def test(broker: Any) -> None:
+        fetchers = fetchers_of(broker)
+        await change(broker, 1, 0, T0, T1, is_new=True)
+        broker.replicas.log_dir_failed(tmp_path / "logs", [T1])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert set(fetchers.running) == {T0}
+        assert (await change(broker, 1, 1, T0, T1)).partition_errors == {T1: ErrorCode.KAFKA_STORAGE_ERROR}
+        assert fetchers.leaders() == {T0: (1, 1)}
+
+    with_broker(test)
+
+
+def test_requests_of_two_controllers_take_turns(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        fetchers = fetchers_of(broker)
+        requests = [change(broker, 1 + epoch % 2, epoch, T0, T1, is_new=True) for epoch in range(6)]
+        metadata = broker.replicas.update_metadata(UpdateMetadata(1, EPOCH, 1, {}, {}, {}))
+        *answers, _ = await asyncio.gather(*requests, metadata)
+        assert all(answer.partition_errors == {} for answer in answers)
+        assert fetchers.leaders() == {T0: (2, 5), T1: (2, 5)}
+
+    with_broker(test)
