@@ -209,7 +209,7 @@ cdef void read_top_tags(FetchState* state, Cursor* c) noexcept nogil:
         if at != NULL and tag == REPLICA_STATE_TAG and state.frame.api_version >= REPLICA_STATE_VERSION:
             cursor_init(&field, at, size)
             state.replica_id = read_int32(&field)
-            read_int64(&field)                      # replica epoch: here the leader's ISR fences brokers
+            state.replica_epoch = read_int64(&field)
             skip_tagged_fields(&field)
             if field.error or remaining(&field):
                 c.error = 1
@@ -283,6 +283,7 @@ cdef bint fetch_decode(FetchState* state) noexcept nogil:
     if at == NULL:
         return False
     state.replica_id = -1
+    state.replica_epoch = -1
     if version < REPLICA_STATE_VERSION:
         state.replica_id = load_int32(at)
         at += 4
@@ -352,6 +353,7 @@ def decode(int16_t version, bytes body):
             ))
         return {
             "replica_id": state.replica_id,
+            "replica_epoch": state.replica_epoch,
             "max_wait_ms": state.max_wait_ms,
             "min_bytes": state.min_bytes,
             "max_bytes": state.max_bytes,

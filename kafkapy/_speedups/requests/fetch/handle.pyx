@@ -52,7 +52,7 @@ from kafkapy._speedups.log.layout cimport (
     ReadResult,
     Waiter,
 )
-from kafkapy._speedups.log.leadership cimport follower_fetched, is_follower
+from kafkapy._speedups.log.leadership cimport FollowerFetch, follower_fetched, is_follower
 from kafkapy._speedups.log.read cimport read_batches
 from kafkapy._speedups.log.segment cimport segment_unref
 from kafkapy._speedups.log.state cimport log_remove_waiters, log_unref, log_wait
@@ -324,6 +324,7 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
     cdef LookupStatus status
     cdef LeaderHint hint
     cdef bint knows_epoch
+    cdef FollowerFetch fetch
     cdef ReadResult* read = &partition.read
     fetch_read_release(partition)
     read.leader_id = -1
@@ -373,7 +374,12 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
         read.segment = NULL
         read.length = 0
     if first_time and from_follower(state) and read.diverging_epoch < 0:
-        follower_fetched(partition.log, state.replica_id, partition.request.fetch_offset)
+        fetch.replica_id = state.replica_id
+        fetch.log_end_offset = partition.request.fetch_offset
+        fetch.log_start_offset = partition.request.log_start_offset
+        fetch.leader_end_offset = read.log_end_offset
+        fetch.broker_epoch = state.replica_epoch
+        follower_fetched(partition.log, &fetch)
 
 
 cdef int64_t readable_end(FetchState* state, const ReadResult* read) noexcept nogil:

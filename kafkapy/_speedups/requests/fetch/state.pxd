@@ -49,6 +49,7 @@ cdef cppclass FetchState:
     int context                     # FetchContext
     int16_t error                   # of the whole request
     int32_t replica_id              # -1: a consumer
+    int64_t replica_epoch           # the follower's broker epoch, -1 when not sent
     bint assigned                   # a follower that the assignment of some partition names
     bint sessionless                # the request names partitions that no session keeps: unknown or forbidden ones, or
                                     # any of an unassigned replica
