@@ -157,7 +157,7 @@ class AlterPartitionManager:
             name, number = change.topic_partition
             topic = topics.get((name, change.topic_id))
             if topic is None:
-                topic = topics[name, change.topic_id] = AlterPartitionRequest.Topic(topic_name=name)
+                topic = topics[name, change.topic_id] = AlterPartitionRequest.Topic(topic_name=name, partitions=[])
                 if version >= FIRST_VERSION_WITH_IDS:
                     topic.topic_id = change.topic_id
             partition = AlterPartitionRequest.Topic.Partition(

@@ -1,5 +1,4 @@
-"""The quota of replication traffic (see replication_quota.pxd). Source: org.apache.kafka.common.metrics.stats.SimpleRate.
-"""
+"""The quota of replication traffic (see replication_quota.pxd). Source: kafka.server.ReplicationQuotaManager."""
 
 from kafkapy._speedups.base.posix cimport (
     atomic_load,

@@ -9,10 +9,11 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.event_queue cimport EVENT_FOLLOWER_CAUGHT_UP, EVENT_FOLLOWER_LOG_START, event_post
 from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.base.replication_quota cimport replication_quota_exceeded, replication_quota_record
 from kafkapy._speedups.log.layout cimport LogState, Waiter
 from kafkapy._speedups.log.private cimport NEVER_MS, Follower, LogPrivate, private_of
 from kafkapy._speedups.log.recovery cimport EpochEntry, epochs_assign
-from kafkapy._speedups.log.replication cimport replication_now_ms
+from kafkapy._speedups.log.replication cimport ReplicationState, replication_now_ms
 from kafkapy._speedups.log.state cimport advance_high_watermark_locked, fire, lock_settled, take_waiters_locked
 
 
@@ -144,11 +145,56 @@ cdef void follow(LogState* log, int32_t leader_id, int32_t leader_epoch, int32_t
     fire(&woken)
 
 
-cdef bint is_follower(LogState* log, int32_t replica_id) noexcept nogil:
+cdef int follower_standing(LogState* log, int32_t replica_id) noexcept nogil:
+    cdef LogPrivate* own = private_of(log)
+    cdef unordered_map[int32_t, Follower].iterator found
+    cdef int standing = 0
     pthread_mutex_lock(&log.mutex)
-    cdef bint known = log.leader and private_of(log).followers.count(replica_id) > 0
+    found = own.followers.find(replica_id)
+    if log.leader and found != own.followers.end():
+        standing = FOLLOWER_ASSIGNED
+        if not deref(found).second.in_isr:
+            standing |= FOLLOWER_OUTSIDE
+        if own.leader_throttled:
+            standing |= FOLLOWER_THROTTLED
     pthread_mutex_unlock(&log.mutex)
-    return known
+    return standing
+
+
+cdef void readable_followers(LogState* log, int64_t offset, vector[FollowerView]* out) noexcept nogil:
+    cdef unordered_map[int32_t, Follower].iterator at
+    cdef const Follower* follower
+    cdef FollowerView view
+    pthread_mutex_lock(&log.mutex)
+    if log.leader:
+        at = private_of(log).followers.begin()
+        while at != private_of(log).followers.end():
+            follower = &deref(at).second
+            # A member of the ISR that has not fetched yet has an unknown log.
+            if follower.in_isr and follower.log_end_offset >= offset and follower.log_start_offset <= offset:
+                view.replica_id = deref(at).first
+                view.log_end_offset = follower.log_end_offset
+                view.caught_up_ms = follower.caught_up_ms
+                out.push_back(view)
+            inc(at)
+    pthread_mutex_unlock(&log.mutex)
+
+
+cdef int64_t replica_clock_ms(LogState* log) noexcept nogil:
+    return replication_now_ms(private_of(log).replication)
+
+
+cdef bint leader_quota_exceeded(LogState* log) noexcept nogil:
+    # A log gets its shared state before it leads, and keeps it.
+    cdef ReplicationState* replication = private_of(log).replication
+    return replication != NULL and replication_quota_exceeded(replication.leader_quota,
+                                                              replication_now_ms(replication))
+
+
+cdef void leader_quota_record(LogState* log, int64_t bytes) noexcept nogil:
+    cdef ReplicationState* replication = private_of(log).replication
+    if replication != NULL:
+        replication_quota_record(replication.leader_quota, bytes, replication_now_ms(replication))
 
 
 cdef void note_fetch_locked(LogState* log, Follower* follower, const FollowerFetch* fetch) noexcept nogil:

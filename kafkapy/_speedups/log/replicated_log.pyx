@@ -162,7 +162,9 @@ cdef class ReplicatedLog(LogFiles):
         fetch.replica_id = replica_id
         fetch.log_end_offset = log_end_offset
         fetch.log_start_offset = log_start_offset
-        fetch.leader_end_offset = leader_end_offset if leader_end_offset >= 0 else atomic_load(&self.state.log_end_offset)
+        if leader_end_offset < 0:
+            leader_end_offset = atomic_load(&self.state.log_end_offset)
+        fetch.leader_end_offset = leader_end_offset
         fetch.broker_epoch = broker_epoch
         with nogil:
             follower_fetched(self.state, &fetch)
@@ -183,6 +185,18 @@ cdef class ReplicatedLog(LogFiles):
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
             private_of(self.state).announce_log_starts = value
+            pthread_mutex_unlock(&self.state.mutex)
+
+    @property
+    def leader_throttled(self):
+        """Whether leader.replication.throttled.replicas names this broker's replica."""
+        return private_of(self.state).leader_throttled
+
+    @leader_throttled.setter
+    def leader_throttled(self, bint value):
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            private_of(self.state).leader_throttled = value
             pthread_mutex_unlock(&self.state.mutex)
 
     def leader_epochs(self):

@@ -303,7 +303,7 @@ cdef void set_high_watermark_locked(LogState* log, int64_t offset) noexcept nogi
 
 cdef void advance_high_watermark_locked(LogState* log) noexcept nogil:
     cdef int64_t smallest = log.log_end_offset
-    # The ISR of the controller counts: a record that too few replicas have must stay invisible (Partition.isUnderMinIsr).
+    # The committed ISR counts: a record that too few replicas have must stay invisible (Partition.isUnderMinIsr).
     if not log.leader or log.in_sync_replicas < log.config.min_in_sync_replicas:
         return
     if not private_of(log).followers.empty():

@@ -200,6 +200,10 @@ cdef inline bint left_is_mine(LeftMemory* left) noexcept nogil:
     return owner == 0 or owner == thread_self()
 
 
+cdef inline int64_t endpoint_key(int16_t listener_index, int32_t node_id) noexcept nogil:
+    return (<int64_t>listener_index << 32) | <int64_t><unsigned int>node_id
+
+
 # Adds a leader that the reply names, once.
 cdef void leader_note(vector[int32_t]* leaders, int32_t node_id) noexcept nogil
 # Writes a reply's tagged fields: NodeEndpoints of those leaders that the listener knows, or none.

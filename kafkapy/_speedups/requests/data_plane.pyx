@@ -37,10 +37,6 @@ cdef enum:
     MIN_FETCH_MAX_BYTES = 1024          # Kafka's lower bound of fetch.max.bytes
 
 
-cdef int64_t endpoint_key(int16_t listener_index, int32_t node_id) noexcept nogil:
-    return (<int64_t>listener_index << 32) | <int64_t><unsigned int>node_id
-
-
 cdef void leader_note(vector[int32_t]* leaders, int32_t node_id) noexcept nogil:
     cdef size_t i
     for i in range(leaders.size()):
