@@ -44,7 +44,7 @@ CONTRACT = {
 }
 """What all of `requests` shares. `apis` is the table of the APIs, above them all."""
 
-ANSWERS = {"produce.answers", "fetch.conversion", "fetch.state"}
+ANSWERS = {"produce.answers", "fetch.conversion", "fetch.replicas", "fetch.state"}
 """What NetworkRequest may also name: the answers of Python to parked requests."""
 
 PRIVATE = {"log.private": "log"}

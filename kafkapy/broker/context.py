@@ -6,10 +6,11 @@ Source: kafka.server.AuthHelper for the authorization questions, kafka.network.R
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from kafkapy.broker.finalized_features import FinalizedFeatures
 from kafkapy.errors import PluginError, error_for
 from kafkapy.security.authorizer.base import ALLOW_ALL_EPOCH, Action, AuthorizationResult
 from kafkapy.security.authorizer.bindings import SUPPORTED_OPERATIONS
@@ -67,6 +68,7 @@ class BrokerContext:
     auto_topics: AutoTopicCreation
     coordinators: Coordinators
     logins: Logins
+    features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
 
     @property
     def config(self) -> BrokerConfig:

@@ -46,6 +46,9 @@ class ControlledShutdown:
         retries = config.get_int("controlled.shutdown.max.retries")
         try:
             for attempt in range(1, retries + 1):
+                if self._context.controller.is_active and not self._context.store.is_connected:
+                    logger.warning("This broker's controller cannot move partitions: it has lost the metadata store")
+                    break
                 if await self._attempt():
                     return True
                 if attempt < retries:

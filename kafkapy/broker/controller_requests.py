@@ -21,7 +21,7 @@ NO_EPOCH: Final = -1
 
 
 def refusal(context: RequestContext, broker_epoch: int) -> ErrorCode:
-    """Why this broker refuses a whole request of a controller, NONE when it does not.
+    """The error of a whole request of a controller, NONE to serve it.
 
     CLUSTER_AUTHORIZATION_FAILED; STALE_BROKER_EPOCH for a request to an earlier registration of this broker. A larger
     epoch passes: the controller may see a new registration before this broker has its answer.

@@ -33,6 +33,9 @@ NOWHERE: Final = "127.0.0.1:9092"
 RECONNECT_BACKOFF_MS: Final = 50
 """The pause before another attempt to connect, as in Kafka constant: a restarted broker is found at once."""
 
+SAMPLES: Final = (2, 30.0)
+"""Number and seconds of the samples of a connection's metrics, as clients have them."""
+
 EndpointOf = Callable[[int], Endpoint | None]
 """The address of a broker by its id; None for a broker that is not known."""
 
@@ -74,7 +77,7 @@ class InterBrokerClient:
                 "connections.max.idle.ms": config.get_int("connections.max.idle.ms"),
             }
         )
-        metrics = ClientMetrics(client_config["metrics.num.samples"], client_config["metrics.sample.window.ms"] / 1000)
+        metrics = ClientMetrics(*SAMPLES)
         self._connections = Connections(
             client_config, f"broker-{broker_id}-{purpose}", metrics, self._node, lambda node_id: None
         )

@@ -50,6 +50,7 @@ PARTS: Final[tuple[type[Part], ...]] = (
     storage.LogDirectories,
     metadata.Store,
     metadata.Configuration,
+    metadata.Features,
     storage.Logs,
     data_plane.Plane,
     control.Replicas,

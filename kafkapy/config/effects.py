@@ -23,18 +23,17 @@ NOTHING_READS: Final = (
     "sasl.mechanism.controller.*", "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
-    "alter.log.dirs.replication.quota.*", "leader.*", "log.local.retention.*",
+    "alter.log.dirs.replication.quota.*", "leader.replication.*", "log.local.retention.*",
 )  # fmt: skip
 """Whole families of keys."""
 
 _SINGLE_KEYS: Final = frozenset((
-    "alter.config.policy.class.name", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
+    "alter.config.policy.class.name", "auto.include.jmx.reporter",
     "broker.heartbeat.interval.ms", "broker.session.timeout.ms", "client.quota.callback.class",
-    "control.plane.listener.name",
-    "controller.socket.timeout.ms", "create.topic.policy.class.name",
+    "create.topic.policy.class.name",
     "delete.records.purgatory.purge.interval.requests", "early.start.listeners", "eligible.leader.replicas.enable",
     "fetch.purgatory.purge.interval.requests", "group.coordinator.append.linger.ms", "group.coordinator.new.enable",
-    "group.coordinator.threads", "initial.broker.registration.timeout.ms", "inter.broker.protocol.version",
+    "group.coordinator.threads", "initial.broker.registration.timeout.ms",
     "log.cleaner.io.buffer.size", "log.dir.failure.timeout.ms", "log.message.format.version", "log.preallocate",
     "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
     "offsets.commit.required.acks", "principal.builder.class", "process.roles",

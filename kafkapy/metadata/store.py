@@ -232,6 +232,11 @@ class MetadataStore(ABC):
         """Whether other brokers may use the store."""
         return False
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the store answers now; without a connection, requests may wait for long."""
+        return True
+
     @abstractmethod
     async def last_transaction(self) -> int:
         """The number of the latest transaction; every commit raises it."""

@@ -127,6 +127,11 @@ class ZooKeeperStore(MetadataStore):
         """True: an ensemble serves many brokers."""
         return True
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a server of the ensemble has this session."""
+        return bool(self._client.connected)
+
     async def last_transaction(self) -> int:
         """The latest zxid that the ensemble has told this session."""
         return int(self._client.last_zxid)

@@ -4,7 +4,7 @@ The order of a start and a stop:
 
     server = SocketServer(SocketServerConfig.from_broker_config(config), plane, events, api_table(versions))
     server.startup()                    # binds and listens: clients queue in the backlog
-    loop.add_reader(server.request_channel.fileno(), serve)
+    for channel in server.request_channels: loop.add_reader(channel.fileno(), serve, channel)
     server.enable_request_processing()  # accepts
     ...
     server.shutdown(timeout_s=10)
@@ -59,6 +59,10 @@ THREAD_END_S: Final = 5.0
 """How long a thread may take to end beyond the time it was given to answer what is in flight, in seconds."""
 
 
+CONTROL_REQUESTS: Final = 20
+"""Requests of the controller that may wait; it sends one at a time."""
+
+
 def usable_cores(most: int) -> int:
     """The number of cores that this process may use, at most `most`.
 
@@ -94,6 +98,7 @@ class SocketServerConfig:
 
     listeners: Sequence[Endpoint]
     inter_broker_listener_name: str | None = None
+    control_plane_listener_name: str | None = None
     num_network_threads: int = 3
     num_worker_threads: int = 1
     socket_send_buffer_bytes: int | None = None
@@ -119,6 +124,7 @@ class SocketServerConfig:
         return cls(
             listeners=config.listeners,
             inter_broker_listener_name=config.inter_broker_listener_name,
+            control_plane_listener_name=config.control_plane_listener_name,
             num_network_threads=_set_or(config, "num.network.threads", usable_cores(3)),
             num_worker_threads=usable_cores(config.get_int("num.io.threads")),
             socket_send_buffer_bytes=_set_or(config, "socket.send.buffer.bytes", None),
@@ -166,8 +172,9 @@ class SocketServer:
 
     Made and used by KafkaServer on the control loop's thread; its threads never take the GIL once they run.
 
-    `request_channel` is where requests for Python come out; `events` (the broker's event queue) tells of closed
-    connections and carries log lines.
+    `request_channels` are where requests for Python come out: that of the clients, and that of the controller where
+    control.plane.listener.name is set. That listener has a separate thread and queue, so no request of a client delays
+    the controller. `events` (the broker's event queue) tells of closed connections and carries log lines.
     """
 
     def __init__(
@@ -202,24 +209,32 @@ class SocketServer:
                 else security.setup_timeout_ms,
                 security.connection_failed_authentication_delay_ms,
             )
-        self.request_channel = RequestChannel(
-            plane,
-            self.registry,
-            self.memory_pool,
-            ApiTable(apis),
-            [(endpoint.listener_name, endpoint.security_protocol) for endpoint in config.listeners],
-            config.queued_max_requests,
-        )
+        self._apis = ApiTable(apis)
+        self.request_channel = self._make_channel(plane, config.queued_max_requests)
+        self.control_channel: RequestChannel | None = None
+        """The requests on control.plane.listener.name; None without that listener."""
+        if config.control_plane_listener_name is not None:
+            self.control_channel = self._make_channel(plane, CONTROL_REQUESTS)
         self.workers = WorkerPool(config.num_worker_threads)
         self._plane = plane
         self._most_connections = most_connections
         self._said_connections = -1
         self._processors: list[Processor] = []
+        """The clients' Processors, then the controller's."""
         self._acceptors: list[Acceptor] = []
         self._sockets: list[socket.socket] = []
         self._processor_threads: list[threading.Thread] = []
         self._acceptor_threads: list[threading.Thread] = []
         self.update_limits(config)
+
+    def _make_channel(self, plane: DataPlane, queued_max_requests: int) -> RequestChannel:
+        listeners = [(endpoint.listener_name, endpoint.security_protocol) for endpoint in self.config.listeners]
+        return RequestChannel(plane, self.registry, self.memory_pool, self._apis, listeners, queued_max_requests)
+
+    @property
+    def request_channels(self) -> list[RequestChannel]:
+        """Every channel with requests for Python."""
+        return [self.request_channel] if self.control_channel is None else [self.request_channel, self.control_channel]
 
     @staticmethod
     def _check_security(config: SocketServerConfig) -> None:
@@ -246,23 +261,26 @@ class SocketServer:
             self._close_sockets()
             raise
         for index in range(self.config.num_network_threads):
-            processor = Processor(
-                self.request_channel,
-                self.config.socket_request_max_bytes,
-                self.config.connections_max_idle_ms,
-                self.workers,
-            )
-            self._processors.append(processor)
-            self._processor_threads.append(_start(processor.run, f"kafka-network-thread-{index}"))
+            self._add_processor(self.request_channel, str(index))
+        if self.control_channel is not None:
+            self._add_processor(self.control_channel, "control-plane")
+
+    def _add_processor(self, channel: RequestChannel, name: str) -> None:
+        config = self.config
+        processor = Processor(channel, config.socket_request_max_bytes, config.connections_max_idle_ms, self.workers)
+        self._processors.append(processor)
+        self._processor_threads.append(_start(processor.run, f"kafka-network-thread-{name}"))
 
     def enable_request_processing(self) -> None:
         """Accept connections. Called when everything that requests need is there."""
         chosen = self.config.socket_send_buffer_bytes
+        clients = self._processors[: self.config.num_network_threads]
+        control = self._processors[self.config.num_network_threads :]
         for index, listen_socket in enumerate(self._sockets):
             acceptor = Acceptor(
                 self.registry,
                 listen_socket,
-                self._processors,
+                control if self._names[index] == self.config.control_plane_listener_name else clients,
                 index,
                 index == self._inter_broker_index,
                 SEND_BUFFER if chosen is None else chosen,

@@ -5,15 +5,24 @@ Source: kafka.cluster.Partition.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from kafkapy import errors
 from kafkapy.metadata.broker_requests import LeaderAndIsrPartition
+from kafkapy.metadata.znodes import PartitionState
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.partition_log import PartitionLog
+
+
+class PendingIsr(NamedTuple):
+    """An ISR that the controller has been asked for. Compared by identity."""
+
+    isr: tuple[int, ...]
+    joining: int | None
+    """The new member; None when members leave."""
 
 
 class Partition:
@@ -23,7 +32,7 @@ class Partition:
     which hears of every change of leadership first.
     """
 
-    __slots__ = ("assignment", "broker_id", "log", "offline", "topic_id", "topic_partition")
+    __slots__ = ("assignment", "broker_id", "log", "offline", "pending", "topic_id", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition, topic_id: UUID, broker_id: int) -> None:
         self.topic_partition = topic_partition
@@ -31,6 +40,8 @@ class Partition:
         self.broker_id = broker_id
         self.log: PartitionLog | None = None
         self.assignment: LeaderAndIsrPartition | None = None
+        self.pending: PendingIsr | None = None
+        """The change of the ISR that is on its way to the controller."""
         self.offline = False
         """The log directory has failed; the flag stays until the broker restarts."""
 
@@ -38,6 +49,17 @@ class Partition:
     def leader_epoch(self) -> int:
         """The epoch that the controller sent last, -1 before the first."""
         return -1 if self.assignment is None else self.assignment.state.leader_epoch
+
+    @property
+    def state(self) -> PartitionState | None:
+        """Leader, epochs and committed ISR; None before the first LeaderAndIsr."""
+        return None if self.assignment is None else self.assignment.state
+
+    def set_isr(self, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """Note a change of the ISR that the controller has made for this leader."""
+        if self.assignment is not None:
+            state = self.assignment.state._replace(isr=isr, version=partition_epoch, recovering=False)
+            self.assignment = self.assignment._replace(state=state)
 
     @property
     def is_leader(self) -> bool:

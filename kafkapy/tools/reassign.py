@@ -73,7 +73,7 @@ wait_option = click.option("--no-wait", is_flag=True, help="Start the moves and 
 @throttle_option
 @wait_option
 @click.option("--status", is_flag=True, help="Show the running reassignments.")
-@click.option("--verify", is_flag=True, help="Compare the replicas with --file, and remove throttles at the end.")
+@click.option("--verify", is_flag=True, help="Show whether moves, or --file, are complete, and remove throttles.")
 @click.option("--cancel", is_flag=True, help="Cancel the running reassignments.")
 @yes_option
 @json_option
@@ -112,7 +112,7 @@ def reassign(
             current, planned = _of_file(admin, file)
         else:
             current = _replicas(admin, partitions_of(admin, places))
-            planned = _planned(admin, current, brokers, replication_factor, replicas)
+            planned = current if verify else _planned(admin, current, brokers, replication_factor, replicas)
         sizes = _sizes(admin, current)
         moves = replica_plan.moves_of(current, planned, sizes)
         if verify:
@@ -146,8 +146,8 @@ def _check_options(
         raise click.UsageError(f"--file and {'topics' if places else aims[0]} exclude each other.")
     if replicas is not None and len(aims) > 1:
         raise click.UsageError(f"--replicas and {aims[0]} exclude each other.")
-    if verify and file is None:
-        raise click.UsageError("--verify needs the plan: --file plan.json.")
+    if verify and aims not in ([], ["--file"]):
+        raise click.UsageError(f"--verify and {aims[0]} exclude each other.")
     if file is None and not places and not (status or cancel):
         raise click.UsageError("Name topics, or a plan with --file.")
 
@@ -254,14 +254,14 @@ def carry_out(
     if waits:
         reassignment.wait(admin, moves, output, AGAIN)
         if throttle is not None:
-            reassignment.unthrottle(admin, moves)
+            reassignment.unthrottle(admin, {move.partition.topic for move in moves})
     if output.as_json:
         output.json(reassignment.plan_document(moves))
         return
     summary = reassignment.summary(moves)
     output.say(f"Reassignment {'complete' if waits else 'started'}: {summary}")
     if not waits:
-        hint = " --verify --file PLAN removes the throttle at the end." if throttle is not None else ""
+        hint = " --verify removes the throttle at the end." if throttle is not None else ""
         output.say(f"{AGAIN}{hint}")
 
 
@@ -314,8 +314,7 @@ def _verify(
     )
     output.rows(rows, columns)
     if not moving:
-        whole = [Move(partition, tuple(current[partition]), tuple(replicas)) for partition, replicas in planned.items()]
-        reassignment.unthrottle(admin, whole)
+        reassignment.unthrottle(admin, {partition.topic for partition in planned})
     if moving or different:
         raise KafkaError(
             f"{len(moving)} partitions are moving and {len(different)} differ from the plan, of {len(planned)}."

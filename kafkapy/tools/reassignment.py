@@ -30,7 +30,6 @@ __all__ = [
     "running",
     "running_rows",
     "summary",
-    "throttle_text",
     "unthrottle",
     "wait",
 ]
@@ -170,11 +169,6 @@ def running_rows(admin: KafkaAdminClient, moves: Sequence[Move]) -> list[Row]:
     return rows
 
 
-def throttle_text(rate: int) -> str:
-    """A throttle for people."""
-    return f"{size_text(rate)}/s"
-
-
 # --- start, wait, end ---------------------------------------------------------------------------------------------
 
 
@@ -194,7 +188,7 @@ def execute(admin: KafkaAdminClient, moves: Sequence[Move], throttle: int | None
     }
     if refused:
         if throttle is not None and len(refused) == len(moves):
-            unthrottle(admin, moves)
+            unthrottle(admin, _topics(moves))
         said = "; ".join(f"{partition}: {str(error()).rstrip('.')}" for partition, error in sorted(refused.items()))
         raise KafkaError(f"{len(refused)} of {len(moves)} reassignments are refused: {said}")
 
@@ -226,18 +220,15 @@ def wait(admin: KafkaAdminClient, moves: Sequence[Move], output: Output, again: 
         raise KafkaError(f"The reassignment ended otherwise than planned: {said}.")
 
 
-def unthrottle(admin: KafkaAdminClient, moves: Iterable[Move]) -> None:
-    """Remove the throttles of moves.
+def unthrottle(admin: KafkaAdminClient, topics: Iterable[str]) -> None:
+    """Remove the throttles of topics, and the rates of all brokers.
 
-    The rates of brokers stay while other reassignments run.
+    The rates stay while reassignments run.
     """
-    moves = list(moves)
-    topics = {move.partition.topic for move in moves}
-    _reset(admin, "topic", sorted(topics), REPLICAS)
+    _reset(admin, "topic", sorted(set(topics)), REPLICAS)
     if not admin.list_partition_reassignments():
-        live = {str(each["broker_id"]) for each in admin.describe_cluster()["brokers"]}
-        brokers = {str(broker) for move in moves for broker in (*move.current, *move.wanted)}
-        _reset(admin, "broker", sorted(brokers & live, key=int), RATES)
+        brokers = sorted(int(each["broker_id"]) for each in admin.describe_cluster()["brokers"])
+        _reset(admin, "broker", [str(broker) for broker in brokers], RATES)
 
 
 def cancel(admin: KafkaAdminClient, moves: Sequence[Move]) -> None:
@@ -251,7 +242,11 @@ def cancel(admin: KafkaAdminClient, moves: Sequence[Move]) -> None:
     if refused:
         said = "; ".join(f"{partition}: {str(error()).rstrip('.')}" for partition, error in sorted(refused.items()))
         raise KafkaError(f"{len(refused)} of {len(moves)} reassignments cannot be cancelled: {said}")
-    unthrottle(admin, moves)
+    unthrottle(admin, _topics(moves))
+
+
+def _topics(moves: Iterable[Move]) -> set[str]:
+    return {move.partition.topic for move in moves}
 
 
 def _copied(move: Move, sizes: Sizes) -> int:
@@ -289,7 +284,7 @@ def _throttle(admin: KafkaAdminClient, moves: Iterable[Move], rate: int) -> None
     live = {int(each["broker_id"]) for each in admin.describe_cluster()["brokers"]}
     rates = dict.fromkeys(RATES, str(rate))
     _set(admin, "broker", {str(broker): rates for broker in sorted(brokers & live)})
-    given = _given(admin, leaders)
+    given = _given(admin, "topic", leaders)
     replicas = {}
     for topic in leaders:
         before = {key: {each for each in given[topic].get(key, "").split(",") if each} for key in REPLICAS}
@@ -304,11 +299,12 @@ def _throttle(admin: KafkaAdminClient, moves: Iterable[Move], rate: int) -> None
     )
 
 
-def _given(admin: KafkaAdminClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+def _given(admin: KafkaAdminClient, kind: str, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The keys that are set on resources of one type."""
     from kafkapy.clients.admin.configs import ConfigResource
 
-    found = admin.describe_configs([ConfigResource("topic", topic) for topic in topics]).get("topic", {})
-    return {topic: {key: config["value"] for key, config in keys.items()} for topic, keys in found.items()}
+    found = admin.describe_configs([ConfigResource(kind, name) for name in names]).get(kind, {})
+    return {name: {key: config["value"] for key, config in keys.items()} for name, keys in found.items()}
 
 
 def _set(admin: KafkaAdminClient, kind: str, values: Mapping[str, Mapping[str, str]]) -> None:
@@ -320,9 +316,12 @@ def _set(admin: KafkaAdminClient, kind: str, values: Mapping[str, Mapping[str, s
 
 
 def _reset(admin: KafkaAdminClient, kind: str, names: Sequence[str], keys: Sequence[str]) -> None:
+    """Reset those of the keys that are set."""
     from kafkapy.clients.admin.configs import ConfigResource
 
-    resources = [ConfigResource(kind, name, keys) for name in names]
+    given = _given(admin, kind, names) if names else {}
+    wanted = {name: [key for key in keys if key in given[name]] for name in names}
+    resources = [ConfigResource(kind, name, present) for name, present in wanted.items() if present]
     if resources:
         _raise_first(admin.reset_configs(resources, raise_on_unknown=False))
 

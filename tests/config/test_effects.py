@@ -122,7 +122,6 @@ READ_AS_FAMILIES = ("kafkapy.etcd.ssl.",)
 """Beginnings of keys that `kafkapy.metadata.store_tls.settings_of` reads together."""
 
 MENTIONED = {
-    "control.plane.listener.name": None,
     "process.roles": None,
     "remote.log.storage.manager.impl.prefix": None,
     "remote.log.metadata.manager.impl.prefix": None,

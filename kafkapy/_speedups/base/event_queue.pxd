@@ -22,6 +22,10 @@ cdef enum EventKind:
                                     # is on
     EVENT_FLUSH_WANTED = 7          # handle: LogState id; appends wait for a flush that flush.messages made due
     EVENT_APPENDED = 8              # worker threads have finished appends of the control plane: LogAppender.take
+    EVENT_FOLLOWER_CAUGHT_UP = 9    # handle: LogState id; argument: id of a replica outside the ISR that has reached
+                                    # the high watermark; once until the ISR is set
+    EVENT_FOLLOWER_LOG_START = 10   # handle: LogState id; argument: id of a replica whose log start has moved; only for
+                                    # logs with that event enabled
 
 cdef struct EventCounters:
     uint64_t dropped

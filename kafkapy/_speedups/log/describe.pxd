@@ -13,7 +13,7 @@ from kafkapy._speedups.log.segment cimport SegmentState
 cdef void hold_segments(LogState* log, vector[SegmentState*]* out) noexcept nogil
 cdef list describe_segments(LogState* log)
 cdef dict describe_counters(LogCounters* counters)
-cdef dict describe_followers(LogState* log)
+cdef list describe_followers(LogState* log)
 cdef list describe_epochs(LogState* log)
 cdef list describe_aborted(LogState* log, int64_t start, int64_t end)
 cdef list describe_producers(LogState* log)

@@ -61,19 +61,22 @@ cdef dict describe_counters(LogCounters* c):
     }
 
 
-cdef dict describe_followers(LogState* log):
+cdef list describe_followers(LogState* log):
     cdef unordered_map[int32_t, Follower] copy
     cdef unordered_map[int32_t, Follower].iterator at
+    cdef const Follower* follower
     with nogil:
         pthread_mutex_lock(&log.mutex)
         copy = private_of(log).followers
         pthread_mutex_unlock(&log.mutex)
-    found = {}
+    found = []
     at = copy.begin()
     while at != copy.end():
-        found[deref(at).first] = (deref(at).second.log_end_offset, deref(at).second.caught_up_ms,
-                                  deref(at).second.in_sync)
+        follower = &deref(at).second
+        found.append((deref(at).first, follower.log_end_offset, follower.log_start_offset,
+                      follower.caught_up_ms, follower.broker_epoch, follower.in_sync))
         inc(at)
+    found.sort()
     return found
 
 

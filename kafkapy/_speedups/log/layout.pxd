@@ -25,13 +25,15 @@ cdef enum WaitKind:
     WAIT_SEGMENT = 3            # until a prepared segment is installed
     WAIT_FLUSHED = 4            # until no flush is due (flush.messages) for the offset `threshold`
     WAIT_TURN = 5               # until the current write of an append has ended
+    WAIT_KIND = 15              # the bits of the above
+    WAIT_AT_FOLLOWER = 16       # added to one of the above: this broker need not lead (KIP-392)
 
 # The thread that makes the condition true calls it outside the mutex; also when the log goes offline, is deleted or
 # loses leadership, so a woken request must check again. It must not block and must not call log_* functions.
 ctypedef void (*wake_function)(void* owner, uint64_t token) noexcept nogil
 
 cdef struct Waiter:
-    int kind                    # WaitKind
+    int kind                    # WaitKind bits
     int64_t threshold
     wake_function wake
     void* owner
@@ -149,7 +151,7 @@ cdef cppclass LogState:
     bint leader
     int32_t leader_id
     int32_t leader_epoch
-    int32_t in_sync_replicas    # size of the ISR; 1 means the high watermark follows the log end
+    int32_t in_sync_replicas    # size of the committed ISR
     # offsets
     int64_t log_start_offset
     int64_t log_end_offset

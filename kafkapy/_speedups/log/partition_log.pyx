@@ -5,7 +5,7 @@ describe.pyx and raw_batches.pyx make the objects that Python asks for.
 """
 
 from libc.errno cimport EAGAIN, EIO, EMFILE, ENFILE, ENOBUFS, ENOMEM
-from libc.stdint cimport int8_t, int16_t
+from libc.stdint cimport int8_t, int16_t, int32_t
 from libc.string cimport memcpy, strerror
 from libcpp.string cimport string
 
@@ -29,8 +29,6 @@ from kafkapy._speedups.log.derived cimport (
 from kafkapy._speedups.log.describe cimport (
     describe_aborted,
     describe_counters,
-    describe_epochs,
-    describe_followers,
     describe_producers,
     describe_segments,
     hold_segments,
@@ -46,19 +44,15 @@ from kafkapy._speedups.log.files cimport (
     truncate_fully,
 )
 from kafkapy._speedups.log.layout cimport READ_LOG_END, LogConfigState, Waiter
-from kafkapy._speedups.log.leadership cimport follow, follower_fetched, lead
 from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.producer_state cimport ORIGIN_CLIENT, ORIGIN_COORDINATOR, ORIGIN_REPLICATION, producer_expire
 from kafkapy._speedups.log.raw_batches cimport append_bytes, find_timestamp_bytes, newest_record_timestamp, read_bytes
 from kafkapy._speedups.log.segment cimport segment_detach, segment_ref, segment_unref
 from kafkapy._speedups.log.state cimport (
-    end_offset_for_epoch_locked,
     fire,
     lock_settled,
     log_new,
     log_unref,
-    set_high_watermark_locked,
-    set_offline_locked,
     take_waiters_locked,
 )
 from kafkapy._speedups.log.workers cimport LogWorkers, LogWorkersState, log_workers_ref, log_workers_unref
@@ -75,7 +69,7 @@ CODECS = {"producer": -1, "uncompressed": 0, **{codec.config_name: codec.value f
 cdef int64_t next_log_id = 0
 
 
-cdef class PartitionLog(LogFiles):
+cdef class PartitionLog(ReplicatedLog):
     """The control plane's log of one partition. Owns one reference to the state that the data plane shares.
 
     LogManager makes it and `kafkapy/log/loader.py` fills it. Any thread may call any method; each method releases the
@@ -171,23 +165,6 @@ cdef class PartitionLog(LogFiles):
         return start, end, high_watermark, stable, recovery
 
     @property
-    def is_leader(self):
-        return self.state.leader
-
-    @property
-    def in_sync_replicas(self):
-        """The size of the ISR, this broker included; 0 before it leads."""
-        return self.state.in_sync_replicas
-
-    @property
-    def leader_id(self):
-        return self.state.leader_id
-
-    @property
-    def leader_epoch(self):
-        return self.state.leader_epoch
-
-    @property
     def offline_errno(self):
         """0, or the errno of the failure that took the log offline."""
         cdef int error
@@ -218,7 +195,7 @@ cdef class PartitionLog(LogFiles):
         """The log's counters as a dict; read without a lock, so not exactly of one moment."""
         return describe_counters(&self.state.counters)
 
-    # ---- configuration and leadership ----
+    # ---- configuration ----
 
     def use_workers(self, LogWorkers segments not None, LogWorkers flushes not None, LogWorkers appends=None):
         """Sets the threads that make the log's segments, if its storage has `native_segments`, and that sync for
@@ -265,106 +242,6 @@ cdef class PartitionLog(LogFiles):
             self.state.config = c
             pthread_mutex_unlock(&self.state.mutex)
         self.config = config
-
-    cdef int32_t effective_min_in_sync(self, object config) except? -1:
-        """The effective min.insync.replicas: never more than the partition's replicas (Partition.effectiveMinIsr)."""
-        cdef int32_t wanted = config.min_insync_replicas
-        return min(wanted, self.replica_count) if self.replica_count > 0 else wanted
-
-    def become_leader(self, int leader_id, int leader_epoch, object in_sync_replicas=(), object replicas=()):
-        """Makes this broker the leader. `in_sync_replicas`: ids of the ISR, with or without this broker's own;
-        `replicas`: ids of the assignment.
-
-        A replica outside both cannot fetch as a follower. The number of assigned replicas bounds min.insync.replicas;
-        without `replicas` the configured value holds.
-        """
-        cdef vector[int32_t] in_sync
-        cdef vector[int32_t] assigned
-        cdef bint changed
-        cdef int32_t min_in_sync
-        self.replica_count = <int32_t>len(replicas)
-        min_in_sync = self.effective_min_in_sync(self.config)
-        for replica in in_sync_replicas:
-            if replica != leader_id:
-                in_sync.push_back(replica)
-        for replica in replicas:
-            if replica != leader_id:
-                assigned.push_back(replica)
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            self.state.config.min_in_sync_replicas = min_in_sync
-            pthread_mutex_unlock(&self.state.mutex)
-            changed = lead(self.state, leader_id, leader_epoch, &in_sync, &assigned)
-        if changed:
-            self.write_leader_epochs()
-
-    def become_follower(self, int leader_id, int leader_epoch):
-        """Makes another broker the leader (-1: none). Waiting requests get NOT_LEADER_OR_FOLLOWER."""
-        with nogil:
-            follow(self.state, leader_id, leader_epoch)
-
-    def set_high_watermark(self, int64_t offset):
-        """Sets the high watermark of a follower, or at start-up, within [log start, log end]. Returns the new one."""
-        cdef vector[Waiter] woken
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            set_high_watermark_locked(self.state, offset)
-            offset = self.state.high_watermark
-            take_waiters_locked(self.state, False, &woken)
-            pthread_mutex_unlock(&self.state.mutex)
-            fire(&woken)
-        return offset
-
-    @property
-    def announce_high_watermark(self):
-        """Whether each change of the high watermark posts a HIGH_WATERMARK event."""
-        return self.state.announce_high_watermark
-
-    @announce_high_watermark.setter
-    def announce_high_watermark(self, bint value):
-        # Set under the mutex, so that a caller that reads the high watermark next misses no unannounced change.
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            self.state.announce_high_watermark = value
-            pthread_mutex_unlock(&self.state.mutex)
-
-    def follower_position(self, int replica_id, int64_t log_end_offset):
-        """Notes the fetch position of a follower; ignores a replica outside the assignment."""
-        with nogil:
-            follower_fetched(self.state, replica_id, log_end_offset)
-
-    def followers(self):
-        """The other replicas of the assignment: id to (log end offset or -1, ms when it last reached the log end or 0,
-        in sync)."""
-        return describe_followers(self.state)
-
-    def leader_epochs(self):
-        """[(epoch, start offset), ...], ascending."""
-        return describe_epochs(self.state)
-
-    def offset_for_leader_epoch(self, int epoch):
-        """(largest known epoch <= epoch, its end offset); (-1, -1) when unknown (OffsetForLeaderEpoch, KIP-101/279)."""
-        cdef int32_t found
-        cdef int64_t end
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            end_offset_for_epoch_locked(self.state, epoch, &found, &end)
-            pthread_mutex_unlock(&self.state.mutex)
-        return found, end
-
-    def write_leader_epochs(self):
-        """Writes the leader epochs into their checkpoint file. OSError, then the log is offline."""
-        cdef int64_t version
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            version = private_of(self.state).epochs_version
-            pthread_mutex_unlock(&self.state.mutex)
-        try:
-            self.storage.write_leader_epochs(self.leader_epochs())
-            private_of(self.state).epochs_written = version
-        except OSError as error:
-            self.go_offline(error.errno or EIO)
-            raise
 
     # ---- append and read ----
 
@@ -600,16 +477,6 @@ cdef class PartitionLog(LogFiles):
     def write_rolled_snapshots(self):
         """Writes the producer snapshots of past rolls."""
         write_snapshots_of_rolls(self.state, self.storage)
-
-    def go_offline(self, int failure):
-        """Takes the log offline after a failure of its directory: every operation answers KAFKA_STORAGE_ERROR."""
-        cdef vector[Waiter] woken
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            set_offline_locked(self.state, failure, "the log directory is offline")
-            take_waiters_locked(self.state, True, &woken)
-            pthread_mutex_unlock(&self.state.mutex)
-            fire(&woken)
 
     def mark_deleted(self):
         """Marks the partition as deleted: requests get NOT_LEADER_OR_FOLLOWER. The log manager removes the files."""

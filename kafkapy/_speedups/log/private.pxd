@@ -9,6 +9,7 @@ from kafkapy._speedups.base.posix cimport pthread_cond_t, pthread_mutex_t
 from kafkapy._speedups.log.layout cimport LogState
 from kafkapy._speedups.log.producer_state cimport CompletedTransaction
 from kafkapy._speedups.log.recovery cimport LogHistory
+from kafkapy._speedups.log.replication cimport ReplicationState
 from kafkapy._speedups.log.workers cimport LogWorkersState, log_work
 
 cdef struct RecentBatch:        # the place of a recent append, so that reads at the tail need no index
@@ -24,10 +25,19 @@ cdef struct LimitPlace:         # the place of the first batch that reaches a hi
     int64_t segment_base
     int64_t position
 
-cdef struct Follower:
+cdef enum:
+    NEVER_MS = -1
+
+cdef struct Follower:           # a replica of the assignment on another broker; times of replication_now_ms
     int64_t log_end_offset      # -1 until its first fetch
-    int64_t caught_up_ms        # wall clock, when it last reached the log end
-    bint in_sync
+    int64_t log_start_offset    # -1 until its first fetch
+    int64_t leader_end_offset   # the end of this log at its last fetch
+    int64_t fetched_ms          # its last fetch, or NEVER_MS
+    int64_t caught_up_ms        # when it last had all records; NEVER_MS: not under this leader
+    int64_t broker_epoch        # of its last fetch, -1 when it sends none
+    bint in_isr                 # in the committed ISR
+    bint in_sync                # in the maximal ISR: committed, or the leader has asked the controller to add it
+    bint announced              # EVENT_FOLLOWER_CAUGHT_UP was posted since the last change of the ISR
 
 cdef cppclass ProducerSnapshot: # made at a roll, for a worker to write
     int64_t offset
@@ -67,6 +77,12 @@ cdef cppclass LogPrivate:
                                     # needs it
     size_t aborted_summed       # entries of history.aborted that it covers
     unordered_map[int32_t, Follower] followers
+    ReplicationState* replication   # referenced; NULL: defaults
+    int32_t partition_epoch     # version of the leadership and ISR; -1 when not known
+    int32_t maximal_in_sync     # size of the maximal ISR
+    int64_t epoch_start_offset  # the log end when this broker began to lead in the present epoch
+    bint announce_log_starts    # post EVENT_FOLLOWER_LOG_START
+    bint leader_throttled       # leader.replication.throttled.replicas names this broker's replica
     vector[ProducerSnapshot] snapshots
     int64_t epochs_version      # counts changes of the leader epochs
     int64_t epochs_written      # its value when the epochs' file was last written

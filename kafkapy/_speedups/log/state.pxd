@@ -83,7 +83,8 @@ cdef inline int64_t floor_segment(LogState* log, int64_t offset) noexcept nogil:
 cdef int64_t floor_before(LogState* log, int64_t offset, int64_t high) noexcept nogil
 cdef string segment_stem(const string& directory, int64_t base_offset) noexcept nogil
 cdef void set_high_watermark_locked(LogState* log, int64_t offset) noexcept nogil
-# Raises the high watermark as far as the in-sync replicas' positions, and a due flush of flush.messages, allow.
+# Raises the high watermark as far as the replicas' positions, and a due flush of flush.messages, allow. It stays while
+# the committed ISR is below min.insync.replicas.
 cdef void advance_high_watermark_locked(LogState* log) noexcept nogil
 cdef void update_last_stable_offset_locked(LogState* log) noexcept nogil
 # Moves the waiters whose condition holds (or all of them) to `out`; call fire() with it after the mutex is released.

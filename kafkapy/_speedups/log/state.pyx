@@ -33,8 +33,10 @@ from kafkapy._speedups.base.posix cimport (
 )
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init
 from kafkapy._speedups.log.layout cimport (
+    WAIT_AT_FOLLOWER,
     WAIT_FLUSHED,
     WAIT_HIGH_WATERMARK,
+    WAIT_KIND,
     WAIT_LAST_STABLE_OFFSET,
     WAIT_LOG_END,
     WAIT_TURN,
@@ -42,7 +44,15 @@ from kafkapy._speedups.log.layout cimport (
     Waiter,
 )
 from kafkapy._speedups.log.open_files cimport forget_log, watch_log
-from kafkapy._speedups.log.private cimport Follower, LimitPlace, LogPrivate, ProducerSnapshot, RecentBatch, private_of
+from kafkapy._speedups.log.private cimport (
+    NEVER_MS,
+    Follower,
+    LimitPlace,
+    LogPrivate,
+    ProducerSnapshot,
+    RecentBatch,
+    private_of,
+)
 from kafkapy._speedups.log.producer_state cimport (
     Transaction,
     producer_first_unstable,
@@ -54,6 +64,12 @@ from kafkapy._speedups.log.producer_state cimport (
     producer_state_new,
 )
 from kafkapy._speedups.log.recovery cimport EpochEntry
+from kafkapy._speedups.log.replication cimport (
+    replication_is_live,
+    replication_lag_time_ms,
+    replication_now_ms,
+    replication_unref,
+)
 from kafkapy._speedups.log.segment cimport SegmentState, segment_name, segment_unref
 from kafkapy._speedups.log.workers cimport LogWorkersState, log_work, log_workers_post, log_workers_unref
 
@@ -129,6 +145,12 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.flush_wanted = False
     pthread_mutex_init(&own.sealing, NULL)
     pthread_mutex_init(&own.aborted_file, NULL)
+    own.replication = NULL
+    own.partition_epoch = -1
+    own.maximal_in_sync = 0
+    own.epoch_start_offset = 0
+    own.announce_log_starts = False
+    own.leader_throttled = False
     own.random = <uint64_t>wall_clock_ms() * 2862933555777941757ULL + <uint64_t>id * 3037000493ULL
     watch_log(log)
     return log
@@ -144,6 +166,7 @@ cdef void log_free(LogState* log) noexcept nogil:
     producer_state_free(own.history.producers)
     log_workers_unref(own.segment_workers)
     log_workers_unref(own.flush_workers)
+    replication_unref(own.replication)
     pthread_mutex_destroy(&own.sealing)
     pthread_mutex_destroy(&own.aborted_file)
     del own
@@ -280,15 +303,11 @@ cdef void set_high_watermark_locked(LogState* log, int64_t offset) noexcept nogi
 
 cdef void advance_high_watermark_locked(LogState* log) noexcept nogil:
     cdef int64_t smallest = log.log_end_offset
-    cdef unordered_map[int32_t, Follower].iterator at
-    if not log.leader:
+    # The committed ISR counts: a record that too few replicas have must stay invisible (Partition.isUnderMinIsr).
+    if not log.leader or log.in_sync_replicas < log.config.min_in_sync_replicas:
         return
-    if log.in_sync_replicas > 1:
-        at = private_of(log).followers.begin()
-        while at != private_of(log).followers.end():
-            if deref(at).second.in_sync and deref(at).second.log_end_offset < smallest:
-                smallest = deref(at).second.log_end_offset
-            inc(at)
+    if not private_of(log).followers.empty():
+        smallest = replicated_end_locked(log)
     # Kafka syncs in the append, before the high watermark moves. Here a worker syncs, and unsynced records stay
     # invisible until then.
     if private_of(log).flush_due > private_of(log).flushed and smallest > private_of(log).flushed:
@@ -297,18 +316,44 @@ cdef void advance_high_watermark_locked(LogState* log) noexcept nogil:
         set_high_watermark_locked(log, smallest)
 
 
+cdef int64_t replicated_end_locked(LogState* log) noexcept nogil:
+    """Returns the offset below which the maximal ISR has all records, and also every live follower that has been caught
+    up within the lag time: that one could never join the ISR behind a moving high watermark. Source:
+    Partition.maybeIncrementLeaderHW."""
+    cdef LogPrivate* own = private_of(log)
+    cdef int64_t smallest = log.log_end_offset, now_ms = NEVER_MS
+    cdef unordered_map[int32_t, Follower].iterator at = own.followers.begin()
+    cdef const Follower* follower
+    while at != own.followers.end():
+        follower = &deref(at).second
+        if follower.log_end_offset < smallest:
+            if not follower.in_sync and follower.caught_up_ms != NEVER_MS and now_ms == NEVER_MS:
+                now_ms = replication_now_ms(own.replication)
+            if follower.in_sync or (
+                follower.caught_up_ms != NEVER_MS
+                and now_ms - follower.caught_up_ms <= replication_lag_time_ms(own.replication)
+                and replication_is_live(own.replication, deref(at).first)
+            ):
+                smallest = follower.log_end_offset
+        inc(at)
+    return smallest
+
+
 cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept nogil:
-    if log.offline_errno or log.deleted or private_of(log).closed or not log.leader:
+    cdef int kind = waiter.kind & WAIT_KIND
+    if log.offline_errno or log.deleted or private_of(log).closed:
         return True
-    if waiter.kind == WAIT_HIGH_WATERMARK:
+    if not log.leader and not waiter.kind & WAIT_AT_FOLLOWER:
+        return True
+    if kind == WAIT_HIGH_WATERMARK:
         return log.high_watermark > waiter.threshold
-    if waiter.kind == WAIT_LAST_STABLE_OFFSET:
+    if kind == WAIT_LAST_STABLE_OFFSET:
         return log.last_stable_offset > waiter.threshold
-    if waiter.kind == WAIT_LOG_END:
+    if kind == WAIT_LOG_END:
         return log.log_end_offset > waiter.threshold
-    if waiter.kind == WAIT_FLUSHED:
+    if kind == WAIT_FLUSHED:
         return is_flushed_locked(log, waiter.threshold)
-    if waiter.kind == WAIT_TURN:
+    if kind == WAIT_TURN:
         return not private_of(log).writing and not private_of(log).rolling
     return log.prepared != NULL and not private_of(log).rolling
 

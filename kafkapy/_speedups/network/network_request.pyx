@@ -6,6 +6,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libcpp.string cimport string
+from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.posix cimport (
     atomic_count,
@@ -40,6 +41,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     ASK_AUTHORIZE as ASK_AUTHORIZE_,
     ASK_CONVERT as ASK_CONVERT_,
     ASK_PRINCIPAL as ASK_PRINCIPAL_,
+    ASK_SELECT as ASK_SELECT_,
     ASK_VALIDATE as ASK_VALIDATE_,
     ASK_VERIFY as ASK_VERIFY_,
     AuthorizationCache,
@@ -51,6 +53,7 @@ from kafkapy._speedups.requests.fetch.conversion cimport (
     fetch_records_to_convert,
     fetch_refuse_records,
 )
+from kafkapy._speedups.requests.fetch.replicas cimport FollowerView, Selection, fetch_select_replica, fetch_selection
 from kafkapy._speedups.requests.produce.answers cimport (
     produce_batch_to_verify,
     produce_confirm_transaction,
@@ -64,6 +67,7 @@ from kafkapy._speedups.requests.request_header cimport ApiTable, response_header
 ASK_AUTHORIZE = <int>ASK_AUTHORIZE_
 ASK_VALIDATE = <int>ASK_VALIDATE_
 ASK_CONVERT = <int>ASK_CONVERT_
+ASK_SELECT = <int>ASK_SELECT_
 ASK_VERIFY = <int>ASK_VERIFY_
 ASK_PRINCIPAL = <int>ASK_PRINCIPAL_
 SASL_TOKEN = -36
@@ -455,15 +459,15 @@ cdef class NetworkRequest:
 
     @property
     def ask_kind(self):
-        """ASK_AUTHORIZE, ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY, ASK_PRINCIPAL, or None for a request that Python
-        answers itself."""
+        """ASK_AUTHORIZE, ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY, ASK_PRINCIPAL, ASK_SELECT, or None for a request that
+        Python answers itself."""
         return None if self.asked < 0 else self.asked
 
     @property
     def questions(self):
         """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (AuthorizationCache in
         requests/data_plane.pxd).
-        ASK_VALIDATE, ASK_CONVERT and ASK_VERIFY: the indexes of the parts in question, as decimal text."""
+        ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY and ASK_SELECT: the indexes of the parts in question, as decimal text."""
         cdef size_t i
         cdef string question
         cdef list questions = []
@@ -600,10 +604,30 @@ cdef class NetworkRequest:
         self._claim(ASK_CONVERT_)
         fetch_refuse_records(self.pending.parked, index, error)
 
+    def replica_selection(self, int32_t index):
+        """What a replica selector needs for one part of a parked fetch: (topic, partition, fetch offset, the consumer's
+        rack, log end of the leader, [(replica id, its log end, ms since it was last caught up), ...])."""
+        cdef Selection found
+        cdef vector[FollowerView] views
+        cdef string rack
+        cdef size_t i
+        self._claim(ASK_SELECT_)
+        if not fetch_selection(self.pending.parked, index, &found, &views, &rack):
+            raise IndexError(f"{self!r} selects no replica at {index}")
+        followers = [(views[i].replica_id, views[i].log_end_offset, max(found.now_ms - views[i].caught_up_ms, 0))
+                     for i in range(views.size())]
+        return ((<bytes>found.name.topic).decode(), found.name.partition, found.fetch_offset,
+                (<bytes>rack).decode("utf-8", "replace"), found.leader_end_offset, followers)
+
+    def select_replica(self, int32_t index, int32_t replica_id):
+        """Names the replica that the consumer should read from, -1: the leader."""
+        self._claim(ASK_SELECT_)
+        fetch_select_replica(self.pending.parked, index, replica_id)
+
     def resume(self):
         """Lets the request go on; all parts must have their answer."""
-        if self.asked == ASK_CONVERT_:
-            self._claim(ASK_CONVERT_)
+        if self.asked == ASK_CONVERT_ or self.asked == ASK_SELECT_:
+            self._claim(self.asked)
         else:
             self._claim_produce()
         self._finish(MAIL_RESUME)

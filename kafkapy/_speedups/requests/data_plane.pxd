@@ -95,6 +95,7 @@ cdef cppclass DataPlaneState:
     unordered_map[int64_t, NodeEndpoint] endpoints      # key: listener index << 32 | node id
     int64_t request_log             # atomic; RequestLogLevel (network/request_log.pxd)
     int64_t verify_transactions     # atomic; transaction.partition.verification.enable
+    int64_t replica_selector        # atomic; SelectorKind
 
 cdef enum AskKind:
     ASK_AUTHORIZE = 0               # questions: keys as in AuthorizationCache; answers go into the connection's cache
@@ -104,6 +105,15 @@ cdef enum AskKind:
     ASK_VERIFY = 3                  # as ASK_VALIDATE; answers by produce_confirm_transaction / produce_refuse_records
     ASK_PRINCIPAL = 4               # of the Processor, after a TLS handshake with a client's certificate; no questions;
                                     # answers by MAIL_AUTHENTICATED / MAIL_REFUSED (network/mailbox.pxd)
+
+    ASK_SELECT = 5                  # a replica selector of Python names the replica that a consumer should read from;
+                                    # questions: index of the partition in a parked fetch; answers by
+                                    # fetch_select_replica
+
+cdef enum SelectorKind:             # of replica.selector.class
+    SELECT_LEADER = 0
+    SELECT_SAME_RACK = 1            # RackAwareReplicaSelector
+    SELECT_ASKED = 2                # another one, which Python runs
 
 cdef cppclass Ask:
     int kind
@@ -188,6 +198,10 @@ cdef struct DataPlaneApi:
 cdef inline bint left_is_mine(LeftMemory* left) noexcept nogil:
     cdef int64_t owner = atomic_load(&left.owner)
     return owner == 0 or owner == thread_self()
+
+
+cdef inline int64_t endpoint_key(int16_t listener_index, int32_t node_id) noexcept nogil:
+    return (<int64_t>listener_index << 32) | <int64_t><unsigned int>node_id
 
 
 # Adds a leader that the reply names, once.

@@ -37,10 +37,6 @@ cdef enum:
     MIN_FETCH_MAX_BYTES = 1024          # Kafka's lower bound of fetch.max.bytes
 
 
-cdef int64_t endpoint_key(int16_t listener_index, int32_t node_id) noexcept nogil:
-    return (<int64_t>listener_index << 32) | <int64_t><unsigned int>node_id
-
-
 cdef void leader_note(vector[int32_t]* leaders, int32_t node_id) noexcept nogil:
     cdef size_t i
     for i in range(leaders.size()):
@@ -115,6 +111,7 @@ cdef class DataPlane:
         self.state.fetch_max_bytes = fetch_max_bytes
         self.state.request_log = 0
         self.state.verify_transactions = 1
+        self.state.replica_selector = SELECT_LEADER
         rwlock_init(&self.state.endpoints_lock)
         for i in range(API_KEY_LIMIT):
             self.state.apis[i].requests = 0
@@ -192,6 +189,17 @@ cdef class DataPlane:
     @verify_transactions.setter
     def verify_transactions(self, bint enabled):
         atomic_store(&self.state.verify_transactions, enabled)
+
+    @property
+    def replica_selector(self):
+        """How consumers with a rack get a replica to read from: SELECT_LEADER, SELECT_SAME_RACK or SELECT_ASKED."""
+        return atomic_load(&self.state.replica_selector)
+
+    @replica_selector.setter
+    def replica_selector(self, int64_t kind):
+        if kind not in (SELECT_LEADER, SELECT_SAME_RACK, SELECT_ASKED):
+            raise ValueError(f"unknown replica selector {kind}")
+        atomic_store(&self.state.replica_selector, kind)
 
     def set_endpoints(self, int16_t listener_index, nodes):
         """Replaces the broker addresses for one listener's clients: {node id: (host, port, rack or None)}."""

@@ -32,6 +32,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     API_FETCH,
     API_PRODUCE,
     ASK_CONVERT,
+    ASK_SELECT,
     ASK_VALIDATE,
     ASK_VERIFY,
     OUTCOME_ASK,
@@ -53,6 +54,7 @@ from kafkapy._speedups.requests.fetch.conversion cimport (
     fetch_records_to_convert,
     fetch_refuse_records,
 )
+from kafkapy._speedups.requests.fetch.replicas cimport FollowerView, Selection, fetch_select_replica, fetch_selection
 from kafkapy._speedups.requests.produce.answers cimport (
     produce_batch_to_verify,
     produce_confirm_transaction,
@@ -304,6 +306,27 @@ cdef class Exchange:
     def asks_conversion(self):
         """True when the questions are partitions of which a worker must make message sets."""
         return self.outcome.kind == OUTCOME_ASK and self.is_open and self.outcome.ask.kind == ASK_CONVERT
+
+    @property
+    def asks_selection(self):
+        """True when the questions are partitions of which a replica selector must name the best replica."""
+        return self.outcome.kind == OUTCOME_ASK and self.is_open and self.outcome.ask.kind == ASK_SELECT
+
+    def replica_selection(self, int32_t index):
+        """See NetworkRequest.replica_selection."""
+        cdef Selection found
+        cdef vector[FollowerView] views
+        cdef string rack
+        cdef size_t i
+        if not fetch_selection(self.outcome.parked, index, &found, &views, &rack):
+            raise IndexError(f"no replica is selected at {index}")
+        followers = [(views[i].replica_id, views[i].log_end_offset) for i in range(views.size())]
+        return ((<bytes>found.name.topic).decode(), found.name.partition, found.fetch_offset, (<bytes>rack).decode(),
+                found.leader_end_offset, sorted(followers))
+
+    def select_replica(self, int32_t index, int32_t replica_id):
+        """See NetworkRequest.select_replica."""
+        fetch_select_replica(self.outcome.parked, index, replica_id)
 
     @property
     def asks_verification(self):

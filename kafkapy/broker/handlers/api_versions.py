@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.features import FEATURES, FEATURES_EPOCH
+from kafkapy.broker.features import FEATURES
 from kafkapy.broker.handlers import SERVED
 from kafkapy.errors import ErrorCode
 from kafkapy.network.api_table import DATA_PLANE_APIS
@@ -67,12 +67,10 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
             for each in FEATURES
             if context.api_version >= FIRST_WITH_LEVEL_0 or each.min_level > 0
         ],
-        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features_epoch=context.broker.features.epoch,
         finalized_features=[
-            ApiVersionsResponse.FinalizedFeature(
-                name=each.name, max_version_level=each.finalized_level, min_version_level=each.finalized_level
-            )
-            for each in FEATURES
+            ApiVersionsResponse.FinalizedFeature(name=name, max_version_level=level, min_version_level=level)
+            for name, level in context.broker.features.levels.items()
         ],
     )
 

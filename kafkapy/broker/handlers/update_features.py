@@ -33,6 +33,13 @@ _FEATURES: Final = {each.name: each for each in FEATURES}
 async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Success when every level is in force. CLUSTER_AUTHORIZATION_FAILED without ALTER on the cluster."""
     context.authorize_cluster(AclOperation.ALTER)
+    if context.broker.features.follows_node:
+        if not context.broker.controller.is_active:
+            raise error_for(ErrorCode.NOT_CONTROLLER)
+        if request.feature_updates:
+            raise error_for(
+                ErrorCode.INVALID_REQUEST, "No feature was changed: brokers of a ZooKeeper cluster support no feature."
+            )
     async for update in in_slices(request.feature_updates):
         reason = _refusal(_FEATURES.get(update.feature), update, context.api_version)
         if reason:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from kafkapy._speedups.base.event_queue import (
     APPENDED,
@@ -30,6 +31,10 @@ from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.broker.request_log import DataPlaneRequests
 from kafkapy.network.api_table import api_table
 from kafkapy.network.socket_server import SocketServer, SocketServerConfig
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.network.network_request import NetworkRequest
+    from kafkapy._speedups.network.request_channel import RequestChannel as NetworkChannel
 
 __all__ = ["Appends", "Asks", "Endpoints", "Events", "Network", "Plane", "RequestChannel", "RequestLog", "Requests"]
 
@@ -109,7 +114,7 @@ class Events(Part):
     async def start(self, broker: Broker) -> None:
         """Begin to drain the queue."""
         writer, logs = broker.context.coordinators.writer, broker.log_manager.events
-        channel = broker.socket_server.request_channel
+        channels = broker.socket_server.request_channels
         events = DataPlaneEvents(broker.events, LOGGER_NAMES)
         events.on(SEGMENT_WANTED, logs.segment_wanted)
         events.on(SEGMENT_ROLLED, logs.segment_rolled)
@@ -117,7 +122,13 @@ class Events(Part):
         events.on(LOG_OFFLINE, logs.log_offline)
         events.on(APPENDED, writer.appended)
         events.on(HIGH_WATERMARK, writer.high_watermark_moved)
-        events.on(CONNECTION_CLOSED, lambda handle, _argument, _text: channel.connection_closed(handle))
+
+        def closed(handle: int, argument: int, text: bytes) -> None:
+            del argument, text
+            for channel in channels:
+                channel.connection_closed(handle)
+
+        events.on(CONNECTION_CLOSED, closed)
         events.start()
         broker.plane_events = events
 
@@ -178,29 +189,37 @@ class RequestChannel(Part):
     name = "request channel"
 
     async def start(self, broker: Broker) -> None:
-        """Begin to drain the channel on the loop."""
+        """Begin to drain the channels on the loop."""
         loop = asyncio.get_running_loop()
-        channel = broker.socket_server.request_channel
-        dispatch, answer = broker.apis.dispatch, broker.asks.answer
-
-        def drain() -> None:
-            # What is answered in this turn and by what it has started goes out together: a network thread that is woken
-            # for each answer takes turns with this one.
-            channel.hold_replies()
-            try:
-                for request in channel.drain():
-                    if request.ask_kind is None:
-                        dispatch(request)
-                    else:
-                        answer(request)
-            finally:
-                loop.call_soon(channel.let_go_of_replies)
-
-        loop.add_reader(channel.fileno(), drain)
+        for channel in broker.socket_server.request_channels:
+            loop.add_reader(channel.fileno(), _drain, channel, broker.apis.dispatch, broker.asks.answer, loop)
 
     async def stop(self, broker: Broker) -> None:
         """Drain no more."""
-        asyncio.get_running_loop().remove_reader(broker.socket_server.request_channel.fileno())
+        for channel in broker.socket_server.request_channels:
+            asyncio.get_running_loop().remove_reader(channel.fileno())
+
+
+def _drain(
+    channel: NetworkChannel,
+    dispatch: Callable[[NetworkRequest], None],
+    answer: Callable[[NetworkRequest], None],
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """Serve what has come.
+
+    What is answered in this turn and by what it has started goes out together: a network thread that is woken for each
+    answer takes turns with this one.
+    """
+    channel.hold_replies()
+    try:
+        for request in channel.drain():
+            if request.ask_kind is None:
+                dispatch(request)
+            else:
+                answer(request)
+    finally:
+        loop.call_soon(channel.let_go_of_replies)
 
 
 class Endpoints(Part):

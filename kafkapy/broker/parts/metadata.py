@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from kafkapy.broker.dynamic_config import DynamicConfig
+from kafkapy.broker.finalized_features import FeatureChanges, FinalizedFeatures
 from kafkapy.broker.identity import establish
 from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.parts.part import Broker, Part
@@ -14,7 +15,7 @@ from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_USERS
 from kafkapy.network.socket_server import SocketServerConfig
 
-__all__ = ["ConfigChanges", "Configuration", "Store"]
+__all__ = ["ConfigChanges", "Configuration", "Features", "Store"]
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
@@ -75,6 +76,28 @@ class Configuration(Part):
         """Follow the store no more."""
         if hasattr(broker, "repository"):
             await broker.repository.stop()
+
+
+class Features(Part):
+    """Follows the cluster's finalized features."""
+
+    name = "finalized features"
+
+    def __init__(self) -> None:
+        self._changes: FeatureChanges | None = None
+
+    async def start(self, broker: Broker) -> None:
+        """Read them. StartupError for one that this broker does not support."""
+        broker.features = FinalizedFeatures(follows_node=broker.config.metadata_store == "zookeeper")
+        if broker.store.is_shared:
+            self._changes = FeatureChanges(broker.store, broker.features, broker.stop_failed)
+            await self._changes.start()
+
+    async def stop(self, broker: Broker) -> None:
+        """Follow them no more."""
+        del broker
+        if self._changes is not None:
+            await self._changes.stop()
 
 
 class ConfigChanges(Part):

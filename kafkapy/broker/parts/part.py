@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafkapy.broker.data_plane_events import DataPlaneEvents
     from kafkapy.broker.descriptors import DescriptorBudget
     from kafkapy.broker.dynamic_config import DynamicConfig
+    from kafkapy.broker.finalized_features import FinalizedFeatures
     from kafkapy.broker.listener_security import ListenerSecurities
     from kafkapy.broker.logins import Logins
     from kafkapy.broker.metrics_listener import MetricsListener
@@ -59,6 +60,7 @@ class Broker:
     store: MetadataStore
     repository: ConfigRepository
     dynamic: DynamicConfig
+    features: FinalizedFeatures
     node_id: int
     cluster_id: str
     partition_table: PartitionTable

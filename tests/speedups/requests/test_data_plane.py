@@ -62,7 +62,7 @@ def test_a_client_at_the_wrong_broker_is_told_the_leader_and_where_it_is(
         reply = broker.produce({"t": [(0, broker.batch()), (1, broker.batch())]}, version=version)
     else:
         version = 16 if newest else 15
-        reply = broker.fetch([("t", 0, 0), ("t", 1, 0)], version=version)
+        reply = broker.fetch([("t", 0, 0), ("t", 1, 0)], version=version, replica_id=4)
     entries = {index: entry for (_, index), entry in broker.by_partition(reply).items()}
     assert [entries[i].error_code for i in (0, 1)] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
     leaders = [(entries[i].current_leader.leader_id, entries[i].current_leader.leader_epoch) for i in (0, 1)]

@@ -70,6 +70,9 @@ cdef void fetch_partition_init(FetchPartition* partition) noexcept nogil:
     partition.refused = False
     partition.log = NULL
     memset(&partition.read, 0, sizeof(partition.read))
+    partition.standing = 0
+    partition.selected = -1
+    partition.preferred = -1
     partition.end_offset = -1
     partition.leader_epoch = -1
     partition.available = 0
@@ -209,7 +212,7 @@ cdef void read_top_tags(FetchState* state, Cursor* c) noexcept nogil:
         if at != NULL and tag == REPLICA_STATE_TAG and state.frame.api_version >= REPLICA_STATE_VERSION:
             cursor_init(&field, at, size)
             state.replica_id = read_int32(&field)
-            read_int64(&field)                      # replica epoch: here the leader's ISR fences brokers
+            state.replica_epoch = read_int64(&field)
             skip_tagged_fields(&field)
             if field.error or remaining(&field):
                 c.error = 1
@@ -283,6 +286,9 @@ cdef bint fetch_decode(FetchState* state) noexcept nogil:
     if at == NULL:
         return False
     state.replica_id = -1
+    state.replica_epoch = -1
+    if not state.rack.empty():
+        state.rack.clear()
     if version < REPLICA_STATE_VERSION:
         state.replica_id = load_int32(at)
         at += 4
@@ -307,9 +313,11 @@ cdef bint fetch_decode(FetchState* state) noexcept nogil:
     if version >= SESSION_VERSION and not read_topics(state, &c, True):
         return False
     if version >= 11:
-        read_string(&c, flexible, &size)
-        if size < 0:
+        at = read_string(&c, flexible, &size)
+        if c.error or size < 0:
             return False
+        if size > 0:
+            state.rack.assign(<const char*>at, <size_t>size)
     if flexible:
         read_top_tags(state, &c)
     if state.isolation_level != 0 and state.isolation_level != 1:
@@ -352,10 +360,12 @@ def decode(int16_t version, bytes body):
             ))
         return {
             "replica_id": state.replica_id,
+            "replica_epoch": state.replica_epoch,
             "max_wait_ms": state.max_wait_ms,
             "min_bytes": state.min_bytes,
             "max_bytes": state.max_bytes,
             "isolation_level": state.isolation_level,
+            "rack_id": <bytes>state.rack,
             "session_id": state.session_id,
             "session_epoch": state.session_epoch,
             "partitions": partitions,

@@ -19,8 +19,11 @@ is sent.
 A replica id in the partition's assignment is a follower. Any other replica id gets UNKNOWN_LEADER_EPOCH when the
 request has the leader epoch, else NOT_LEADER_OR_FOLLOWER (Partition.followerReplicaOrThrow), and leaves no trace.
 
-Gaps: quotas (throttle time is 0), fetching from followers (KIP-392: rack id is read, preferred read replica is always
--1, and a consumer's fetch from a follower is NOT_LEADER_OR_FOLLOWER), tiered storage.
+From version 11 on a consumer may read from a follower, up to its high watermark, and the leader names a closer replica
+(KIP-392, replicas.pyx). A partition of leader.replication.throttled.replicas has no records for a follower outside the
+ISR while leader.replication.throttled.rate is exceeded.
+
+Gaps: quotas (throttle time is 0), tiered storage.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -32,18 +35,25 @@ from kafkapy._speedups.base.error_codes cimport (
     ERROR_INCONSISTENT_TOPIC_ID,
     ERROR_NONE,
     ERROR_NOT_LEADER_OR_FOLLOWER,
+    ERROR_OFFSET_OUT_OF_RANGE,
     ERROR_TOPIC_AUTHORIZATION_FAILED,
     ERROR_UNKNOWN_LEADER_EPOCH,
     ERROR_UNKNOWN_TOPIC_ID,
     ERROR_UNKNOWN_TOPIC_OR_PARTITION,
     ERROR_UNSUPPORTED_COMPRESSION_TYPE,
 )
-from kafkapy._speedups.base.posix cimport atomic_count, monotonic_ns, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.base.posix cimport (
+    atomic_count,
+    atomic_load,
+    monotonic_ns,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
 from kafkapy._speedups.base.wire cimport load_int32
 from kafkapy._speedups.log.layout cimport (
     READ_COMMITTED,
     READ_LOG_END,
-    READ_UNCOMMITTED,
+    WAIT_AT_FOLLOWER,
     WAIT_HIGH_WATERMARK,
     WAIT_LAST_STABLE_OFFSET,
     WAIT_LOG_END,
@@ -52,9 +62,8 @@ from kafkapy._speedups.log.layout cimport (
     ReadResult,
     Waiter,
 )
-from kafkapy._speedups.log.leadership cimport follower_fetched, is_follower
+from kafkapy._speedups.log.leadership cimport follower_standing
 from kafkapy._speedups.log.read cimport read_batches
-from kafkapy._speedups.log.segment cimport segment_unref
 from kafkapy._speedups.log.state cimport log_remove_waiters, log_unref, log_wait
 from kafkapy._speedups.protocol.data_plane_versions cimport FETCH_NEWEST, FETCH_OLDEST
 from kafkapy._speedups.records.record_batch cimport BATCH_LENGTH_AT, CODEC_ZSTD, LOG_OVERHEAD
@@ -76,6 +85,8 @@ from kafkapy._speedups.requests.data_plane cimport (
     OUTCOME_CLOSE,
     OUTCOME_PARKED,
     OUTCOME_REPLY,
+    SELECT_ASKED,
+    SELECT_LEADER,
     left_is_mine,
     outcome_clear,
 )
@@ -87,6 +98,14 @@ from kafkapy._speedups.requests.fetch.conversion cimport (
     fetch_read_on,
 )
 from kafkapy._speedups.requests.fetch.decode cimport fetch_decode, fetch_partitions_release, fetch_read_release
+from kafkapy._speedups.requests.fetch.replicas cimport (
+    fetch_ask_for_selection,
+    fetch_count_throttled,
+    fetch_is_throttled,
+    fetch_note_follower,
+    fetch_select,
+    leave_records,
+)
 from kafkapy._speedups.requests.fetch.reply cimport fetch_response_build
 from kafkapy._speedups.requests.fetch.state cimport (
     CONTEXT_SESSIONLESS,
@@ -94,10 +113,14 @@ from kafkapy._speedups.requests.fetch.state cimport (
     FETCH_AUTHORIZE,
     FETCH_CONVERT,
     FETCH_READ,
+    FETCH_SELECT,
     FETCH_WAIT,
     FetchPartition,
     FetchStage,
     FetchState,
+    from_follower,
+    isolation_of,
+    needs_leader,
 )
 from kafkapy._speedups.requests.fetch_session cimport FetchTopic, fetch_topic_unref, session_unref
 from kafkapy._speedups.requests.partition_table cimport (
@@ -176,16 +199,6 @@ cdef void fetch_forget_kept(void* kept) noexcept nogil:
     if state != NULL:
         fetch_topic_unref(state.last_topic)
         del state
-
-
-cdef bint from_follower(FetchState* state) noexcept nogil:
-    return state.replica_id >= 0
-
-
-cdef FetchIsolation isolation_of(FetchState* state) noexcept nogil:
-    if from_follower(state):
-        return READ_LOG_END
-    return READ_COMMITTED if state.isolation_level == 1 else READ_UNCOMMITTED
 
 
 cdef void remove_waiters(FetchState* state) noexcept nogil:
@@ -326,6 +339,7 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
     cdef bint knows_epoch
     cdef ReadResult* read = &partition.read
     fetch_read_release(partition)
+    partition.preferred = -1
     read.leader_id = -1
     read.leader_epoch = -1
     status = look_up(plane, partition)
@@ -351,29 +365,34 @@ cdef void read_partition(DataPlaneState* plane, FetchState* state, FetchPartitio
     if may_be_cut(state, partition, max_bytes):
         min_one_batch = False
     read_batches(partition.log, partition.request.fetch_offset, max_bytes, min_one_batch, isolation_of(state),
-                 partition.request.current_leader_epoch, partition.request.last_fetched_epoch, True, read)
-    if read.error != ERROR_NONE:
-        fetch_read_release(partition)
-        no_data(read, read.error)
-        return
-    if from_follower(state):
-        if not is_follower(partition.log, state.replica_id):
+                 partition.request.current_leader_epoch, partition.request.last_fetched_epoch, needs_leader(state),
+                 read)
+    if from_follower(state) and (read.error == ERROR_NONE or read.error == ERROR_OFFSET_OUT_OF_RANGE):
+        partition.standing = follower_standing(partition.log, state.replica_id)
+        if not partition.standing:
             fetch_read_release(partition)
             knows_epoch = partition.request.current_leader_epoch >= 0
             no_data(read, ERROR_UNKNOWN_LEADER_EPOCH if knows_epoch else ERROR_NOT_LEADER_OR_FOLLOWER)
             state.sessionless = True
             return
         state.assigned = True
+    if read.error != ERROR_NONE:
+        fetch_read_release(partition)
+        no_data(read, read.error)
+        return
     if state.frame.api_version < HARD_LIMIT_BELOW:
         read.length = min(read.length, <int64_t>max(partition.request.max_bytes, 0))
     if (read.length > 0 and not min_one_batch and read.length == max_bytes
         and not may_be_cut(state, partition, max_bytes)
             and first_batch_is_cut(read)):
-        segment_unref(read.segment)
-        read.segment = NULL
-        read.length = 0
-    if first_time and from_follower(state) and read.diverging_epoch < 0:
-        follower_fetched(partition.log, state.replica_id, partition.request.fetch_offset)
+        leave_records(partition)
+    if from_follower(state):
+        if first_time and read.diverging_epoch < 0:
+            fetch_note_follower(state, partition)
+        if fetch_is_throttled(partition):
+            leave_records(partition)
+    elif atomic_load(&plane.replica_selector) != SELECT_LEADER and fetch_select(plane, state, partition):
+        leave_records(partition)
 
 
 cdef int64_t readable_end(FetchState* state, const ReadResult* read) noexcept nogil:
@@ -429,7 +448,7 @@ cdef bint read_some(DataPlaneState* plane, FetchState* state, Outcome* outcome) 
         if partition.refused:
             continue
         state.anything = True
-        if partition.read.error != ERROR_NONE or partition.read.diverging_epoch >= 0:
+        if partition.read.error != ERROR_NONE or partition.read.diverging_epoch >= 0 or partition.preferred >= 0:
             state.must_answer = True
             continue
         partition.end_offset = readable_end(state, &partition.read)
@@ -473,8 +492,8 @@ cdef bint partition_changed(FetchState* state, FetchPartition* partition, bint* 
         end = log.last_stable_offset
     else:
         end = log.high_watermark
-    if (log.offline_errno or log.deleted or not log.leader or log.leader_epoch != partition.leader_epoch
-        or end < partition.end_offset
+    if (log.offline_errno or log.deleted or (needs_leader(state) and not log.leader)
+        or log.leader_epoch != partition.leader_epoch or end < partition.end_offset
             or partition.request.fetch_offset < log.log_start_offset):
         answer[0] = True
     pthread_mutex_unlock(&log.mutex)
@@ -496,13 +515,16 @@ cdef bint enough(FetchState* state, int64_t min_bytes) noexcept nogil:
             fetch_read_release(partition)
             read_batches(partition.log, partition.request.fetch_offset, max(partition.request.max_bytes, 0), True,
                          isolation_of(state), partition.request.current_leader_epoch,
-                         partition.request.last_fetched_epoch, True, &partition.read)
+                         partition.request.last_fetched_epoch, needs_leader(state), &partition.read)
             if partition.read.error != ERROR_NONE or partition.read.diverging_epoch >= 0:
                 answer = True
             else:
                 partition.end_offset = readable_end(state, &partition.read)
                 partition.available = partition.read.length
-                answer = on_older_segment(partition)
+                if fetch_is_throttled(partition):
+                    partition.available = 0
+                else:
+                    answer = on_older_segment(partition)
             fetch_read_release(partition)
             partition.read.length = 0
         if answer:
@@ -524,6 +546,8 @@ cdef bint register_waiters(FetchState* state) noexcept nogil:
         waiter.kind = WAIT_LAST_STABLE_OFFSET
     else:
         waiter.kind = WAIT_HIGH_WATERMARK
+    if not needs_leader(state):
+        waiter.kind |= WAIT_AT_FOLLOWER
     waiter.wake = state.frame.wake
     waiter.owner = state.frame.wake_owner
     waiter.token = state.frame.token
@@ -563,6 +587,8 @@ cdef bint park(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexc
 cdef void finish(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
     cdef bint failed = state.error != ERROR_NONE
     cdef size_t i
+    if from_follower(state):
+        fetch_count_throttled(state)
     outcome.send = fetch_response_build(plane, state)
     for i in range(state.partitions.size()):
         if state.partitions[i].read.error != ERROR_NONE:
@@ -591,6 +617,11 @@ cdef void run(DataPlaneState* plane, FetchState* state, bint timed_out, Outcome*
     if state.stage == FETCH_AUTHORIZE:
         if not authorize(plane, state, outcome):
             return
+        if (atomic_load(&plane.replica_selector) == SELECT_ASKED and not needs_leader(state)
+                and fetch_ask_for_selection(plane, state, outcome)):
+            return
+        begin_reading(plane, state, FETCH_READ)
+    if state.stage == FETCH_SELECT:
         begin_reading(plane, state, FETCH_READ)
     if state.stage == FETCH_READ:
         if not read_some(plane, state, outcome):

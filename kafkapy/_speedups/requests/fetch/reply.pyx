@@ -87,7 +87,8 @@ cdef bint must_answer(FetchPartition* partition) noexcept nogil:
     """Whether an incremental reply names this partition (Kafka's CachedPartition.maybeUpdateResponseData). Remembers
     the answer's values."""
     cdef CachedPartition* cached = partition.cached
-    cdef bint answer = partition.read.length > 0 or partition.read.diverging_epoch >= 0
+    cdef bint answer = (partition.read.length > 0 or partition.read.diverging_epoch >= 0
+                        or partition.preferred >= 0)
     if cached.high_watermark != partition.read.high_watermark:
         cached.high_watermark = partition.read.high_watermark
         answer = True
@@ -213,7 +214,7 @@ cdef void write_partition(FetchPartition* partition, int16_t version, Send* send
         if flexible:
             write_unsigned_varint(out, 0)
     if version >= 11:
-        write_int32(out, -1)            # preferred read replica
+        write_int32(out, partition.preferred)
     write_array_length(out, <int32_t>partition.read.length, flexible)
     if partition.read.length > 0 and not out.error:
         send_take_buffer(send, out)

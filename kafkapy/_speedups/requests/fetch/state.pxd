@@ -6,7 +6,14 @@ from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
-from kafkapy._speedups.log.layout cimport LogState, ReadResult
+from kafkapy._speedups.log.layout cimport (
+    READ_COMMITTED,
+    READ_LOG_END,
+    READ_UNCOMMITTED,
+    FetchIsolation,
+    LogState,
+    ReadResult,
+)
 from kafkapy._speedups.requests.data_plane cimport Ask, Frame
 from kafkapy._speedups.requests.fetch_session cimport CachedPartition, FetchPartitionRequest, FetchSession, FetchTopic
 
@@ -22,6 +29,7 @@ cdef enum FetchStage:
     FETCH_WAIT = 2
     FETCH_CONVERT = 3               # versions 0 to 3: a worker makes message sets of the batches
     FETCH_ANSWER = 4                # after the wait: the next read is sent
+    FETCH_SELECT = 5                # before the first read: Python selects replicas for a consumer
 
 cdef cppclass FetchPartition:
     FetchTopic* topic               # referenced
@@ -30,6 +38,9 @@ cdef cppclass FetchPartition:
     bint refused                    # refused before a read (Kafka's `erroneous`); read.error has the error
     LogState* log                   # referenced from the last read on
     ReadResult read                 # read.segment and read.aborted are owned
+    int standing                    # FollowerStanding of the follower that asks
+    int32_t selected                # replica that Python's selector names; -1: none
+    int32_t preferred               # preferred read replica of the reply; -1: none
     # while parked
     int64_t end_offset              # of the readable offsets (isolation), at the count of `available`
     int32_t leader_epoch            # at that count
@@ -49,6 +60,7 @@ cdef cppclass FetchState:
     int context                     # FetchContext
     int16_t error                   # of the whole request
     int32_t replica_id              # -1: a consumer
+    int64_t replica_epoch           # the follower's broker epoch, -1 when not sent
     bint assigned                   # a follower that the assignment of some partition names
     bint sessionless                # the request names partitions that no session keeps: unknown or forbidden ones, or
                                     # any of an unassigned replica
@@ -56,6 +68,7 @@ cdef cppclass FetchState:
     int32_t min_bytes
     int32_t max_bytes
     int8_t isolation_level          # as asked: 1 is READ_COMMITTED
+    string rack                     # of the consumer; empty: none
     int32_t session_id
     int32_t session_epoch
     FetchSession* session           # referenced; incremental only
@@ -76,3 +89,20 @@ cdef cppclass FetchState:
     bint min_one_batch              # no bytes found yet
     bint must_answer                # regardless of min bytes
     bint anything                   # a partition is not refused
+
+cdef enum:
+    FOLLOWER_READS_VERSION = 11     # first version whose consumers may read from followers (KIP-392)
+
+
+cdef inline bint from_follower(const FetchState* state) noexcept nogil:
+    return state.replica_id >= 0
+
+
+cdef inline FetchIsolation isolation_of(const FetchState* state) noexcept nogil:
+    if from_follower(state):
+        return READ_LOG_END
+    return READ_COMMITTED if state.isolation_level == 1 else READ_UNCOMMITTED
+
+
+cdef inline bint needs_leader(const FetchState* state) noexcept nogil:
+    return from_follower(state) or state.frame.api_version < FOLLOWER_READS_VERSION

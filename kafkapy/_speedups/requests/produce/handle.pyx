@@ -67,6 +67,7 @@ from kafkapy._speedups.log.layout cimport (
     LogState,
     Waiter,
 )
+from kafkapy._speedups.log.leadership cimport enough_in_sync_locked
 from kafkapy._speedups.log.state cimport is_flushed_locked, log_remove_waiters, log_unref, log_wait, log_was_flush_due
 from kafkapy._speedups.protocol.data_plane_versions cimport PRODUCE_NEWEST, PRODUCE_OLDEST
 from kafkapy._speedups.records.record_batch cimport (
@@ -515,7 +516,7 @@ cdef bint check_acks(ProduceState* state, ProducePartition* partition) noexcept 
         partition.result.leader_id = log.leader_id
         partition.result.leader_epoch = log.leader_epoch
     elif flushed and log.high_watermark >= partition.result.required_high_watermark:
-        if log.in_sync_replicas < log.config.min_in_sync_replicas:
+        if not enough_in_sync_locked(log):
             error = ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND
     else:
         done = False

@@ -1,0 +1,319 @@
+"""The IsrManager on real logs: who joins and leaves an ISR, and what the controller's answers do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from replica.isr_leader import LAG_MS, IsrLeader, settle
+
+from kafkapy import errors
+from kafkapy.errors import ErrorCode
+from kafkapy.replica import isr as isr_module
+from kafkapy.replica.isr import BACK_TO_COMMITTED, STAYS_PENDING
+from kafkapy.replica.partition import Partition
+
+
+def run(test: Callable[[IsrLeader], Awaitable[None]]) -> None:
+    async def body() -> None:
+        leader = IsrLeader()
+        try:
+            await test(leader)
+        finally:
+            await leader.manager.close()
+
+    asyncio.run(body())
+
+
+def isr_of(partition: Partition) -> tuple[tuple[int, ...], int]:
+    assert partition.state is not None
+    return partition.state.isr, partition.state.version
+
+
+def sizes(partition: Partition) -> tuple[int, int]:
+    log = partition.log
+    assert log is not None
+    return log.in_sync_replicas, log.maximal_in_sync_replicas
+
+
+def test_a_follower_that_has_caught_up_joins() -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        leader.append(partition, 4)
+        leader.fetched(partition, 2, 4, broker_epoch=22)
+        leader.fetched(partition, 3, 3)
+        await settle()
+        assert not leader.sender.asked
+        leader.fetched(partition, 3, 4, broker_epoch=33)
+        await settle()
+        change = leader.sender.last
+        assert (change.isr, change.broker_epochs) == ((1, 2, 3), (-1, 22, 33))
+        assert (change.leader, change.leader_epoch, change.partition_epoch, change.controller_epoch) == (1, 5, 7, 4)
+        # Until the answer the member counts for the high watermark only.
+        assert (isr_of(partition), sizes(partition)) == (((1, 2), 7), (2, 3))
+        leader.replication.clock_ms = 9000
+        leader.append(partition)
+        leader.fetched(partition, 2, 5)
+        assert partition.log is not None and partition.log.high_watermark == 4
+        leader.fetched(partition, 3, 5)
+        assert partition.log.high_watermark == 5
+        leader.sender.grant()
+        await settle()
+        assert (isr_of(partition), sizes(partition), partition.pending) == (((1, 2, 3), 8), (3, 3), None)
+        assert (leader.manager.expands, leader.manager.shrinks, leader.manager.failed) == (1, 0, 0)
+        assert len(leader.sender.asked) == 1
+
+    run(test)
+
+
+def test_a_dead_follower_does_not_join() -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        leader.replication.set_live_brokers([1, 2])
+        leader.fetched(partition, 3, 0)
+        await settle()
+        assert not leader.sender.asked
+        leader.replication.set_live_brokers([1, 2, 3])
+        leader.fetched(partition, 3, 0)
+        await settle()
+        assert leader.sender.last.isr == (1, 2, 3)
+
+    run(test)
+
+
+def test_a_member_that_lags_leaves_and_the_high_watermark_moves_when_that_is_committed() -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead(isr=(1, 2, 3))
+        log = partition.log
+        assert log is not None
+        leader.append(partition, 2)
+        leader.fetched(partition, 2, 2)
+        leader.replication.clock_ms = 1000 + LAG_MS
+        await leader.manager.shrink_all()
+        await settle()
+        assert not leader.sender.asked
+        leader.replication.clock_ms += 1
+        leader.fetched(partition, 3, 1)  # it fetches, but is not caught up
+        await leader.manager.shrink_all()
+        await settle()
+        assert leader.sender.last.isr == (1, 2)
+        assert (isr_of(partition), sizes(partition), log.high_watermark) == (((1, 2, 3), 7), (3, 3), 1)
+        # A second look does not ask twice.
+        await leader.manager.shrink_all()
+        await settle()
+        assert len(leader.sender.asked) == 1
+        leader.sender.grant()
+        await settle()
+        assert (isr_of(partition), sizes(partition), log.high_watermark) == (((1, 2), 8), (2, 2), 2)
+        assert (leader.manager.shrinks, leader.manager.expands) == (1, 0)
+
+    run(test)
+
+
+def test_an_idle_member_at_the_log_end_stays() -> None:
+    # KAFKA-7152
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead(isr=(1, 2, 3))
+        leader.append(partition, 2)
+        for replica in (2, 3):
+            leader.fetched(partition, replica, 2)
+        leader.replication.clock_ms = 1_000_000
+        await leader.manager.shrink_all()
+        await settle()
+        assert not leader.sender.asked
+
+    run(test)
+
+
+def test_a_member_that_never_fetches_leaves_after_the_lag_time() -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead(isr=(1, 2, 3))
+        leader.fetched(partition, 2, 0)
+        leader.replication.clock_ms = 1000 + LAG_MS
+        await leader.manager.shrink_all()
+        await settle()
+        assert not leader.sender.asked
+        leader.replication.clock_ms += 1
+        await leader.manager.shrink_all()
+        await settle()
+        assert leader.sender.last.isr == (1, 2)
+
+    run(test)
+
+
+@pytest.mark.parametrize("code", sorted(BACK_TO_COMMITTED))
+def test_a_change_that_was_not_applied_may_be_asked_again(code: ErrorCode) -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        leader.fetched(partition, 3, 0)
+        await settle()
+        leader.sender.asked[-1][1].set_exception(errors.error_for(code))
+        await settle()
+        assert (isr_of(partition), sizes(partition), partition.pending) == (((1, 2), 7), (2, 2), None)
+        assert leader.manager.failed == 1
+        leader.fetched(partition, 3, 0)
+        await settle()
+        assert len(leader.sender.asked) == 2
+        leader.sender.grant()
+        await settle()
+        assert isr_of(partition) == ((1, 2, 3), 8)
+
+    run(test)
+
+
+@pytest.mark.parametrize("code", sorted(STAYS_PENDING))
+def test_a_change_on_an_unknown_state_waits_for_the_controllers_word(code: ErrorCode) -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        leader.append(partition)
+        leader.fetched(partition, 2, 1)
+        leader.fetched(partition, 3, 1)
+        await settle()
+        leader.sender.asked[-1][1].set_exception(errors.error_for(code))
+        await settle()
+        # The controller may have added it: the high watermark still waits for it, and nothing more is asked.
+        assert (sizes(partition), partition.pending is not None, leader.manager.failed) == ((2, 3), True, 1)
+        leader.append(partition)
+        leader.replication.clock_ms = 9000
+        leader.fetched(partition, 2, 2)
+        await leader.manager.shrink_all()
+        await settle()
+        assert partition.log is not None and partition.log.high_watermark == 1
+        assert len(leader.sender.asked) == 1
+        leader.lead(partition=partition, isr=(1, 2, 3), leader_epoch=6, version=9)
+        assert (sizes(partition), partition.pending) == ((3, 3), None)
+
+    run(test)
+
+
+def test_another_error_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isr_module, "RETRY_S", 0.0)
+
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        leader.fetched(partition, 3, 0)
+        await settle()
+        for code in (ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR):
+            leader.sender.asked[-1][1].set_exception(errors.error_for(code))
+            await settle()
+        assert len(leader.sender.asked) == 3
+        assert len({change for change, _ in leader.sender.asked}) == 1
+        leader.sender.grant()
+        await settle()
+        assert (isr_of(partition), leader.manager.failed) == (((1, 2, 3), 8), 2)
+
+    run(test)
+
+
+def test_an_answer_that_comes_after_another_assignment_is_dropped() -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        leader.fetched(partition, 3, 0)
+        await settle()
+        leader.lead(partition=partition, isr=(1,), leader_epoch=6, version=9)
+        leader.sender.grant()
+        await settle()
+        assert (isr_of(partition), sizes(partition)) == (((1,), 9), (1, 1))
+        leader.fetched(partition, 3, 0)
+        await settle()
+        leader.follow(partition, 2, 7)
+        leader.sender.grant()
+        await settle()
+        assert partition.state is not None and partition.state.leader == 2
+        assert (sizes(partition), leader.manager.expands) == ((0, 0), 0)
+        await leader.manager.shrink_all()
+        leader.fetched(partition, 3, 0)
+        assert len(leader.sender.asked) == 2
+
+    run(test)
+
+
+@pytest.mark.parametrize("lies", [{"leader_epoch": 4}, {"leader_epoch": 6}, {"version": 6}])
+def test_an_answer_of_another_epoch_is_not_applied(lies: dict[str, int]) -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        leader.fetched(partition, 3, 0)
+        await settle()
+        leader.sender.grant(**lies)
+        await settle()
+        assert (isr_of(partition), sizes(partition), leader.manager.failed) == (((1, 2), 7), (2, 3), 1)
+
+    run(test)
+
+
+def test_the_same_state_without_a_write_ends_the_change() -> None:
+    # KAFKA-14144: the answer of an earlier, equal request was lost.
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        leader.fetched(partition, 3, 0)
+        await settle()
+        leader.sender.grant(version=7)
+        await settle()
+        assert (isr_of(partition), partition.pending) == (((1, 2, 3), 7), None)
+
+    run(test)
+
+
+def test_one_change_at_a_time() -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead(isr=(1,), replicas=(1, 2, 3))
+        leader.fetched(partition, 2, 0)
+        leader.fetched(partition, 3, 0)
+        await settle()
+        assert [change.isr for change, _ in leader.sender.asked] == [(1, 2)]
+        leader.sender.grant()
+        await settle()
+        leader.fetched(partition, 3, 0)
+        await settle()
+        assert leader.sender.last.isr == (1, 2, 3)
+        assert leader.sender.last.partition_epoch == 8
+
+    run(test)
+
+
+def test_followers_announced_before_the_assignment_is_known_join_later() -> None:
+    """The log leads in the new epoch, on a worker thread, before the control loop has the assignment."""
+
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead(isr=(1,))
+        log = partition.log
+        assert log is not None
+        log.become_leader(1, 6, (1,), (1, 2, 3), partition_epoch=8)
+        leader.fetched(partition, 3, 0)
+        await settle()
+        assert not leader.sender.asked
+        leader.lead(partition=partition, isr=(1,), leader_epoch=6, version=8)
+        leader.fetched(partition, 3, 0)
+        await settle()
+        assert (leader.sender.last.isr, leader.sender.last.leader_epoch) == ((1, 3), 6)
+
+    run(test)
+
+
+def test_a_partition_of_one_replica_is_not_looked_after() -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead(isr=(1,), replicas=(1,))
+        leader.append(partition)
+        leader.replication.clock_ms = 1_000_000
+        await leader.manager.shrink_all()
+        leader.drain()
+        await settle()
+        assert not leader.sender.asked and sizes(partition) == (1, 1)
+
+    run(test)
+
+
+def test_many_partitions_shrink_at_once() -> None:
+    async def test(leader: IsrLeader) -> None:
+        partitions = [leader.lead(isr=(1, 2, 3)) for _ in range(50)]
+        for partition in partitions:
+            leader.append(partition)
+            leader.fetched(partition, 3, 1)
+        leader.replication.clock_ms = 9000
+        await leader.manager.shrink_all()
+        await settle()
+        assert len(leader.sender.asked) == 50
+        assert {change.isr for change, _ in leader.sender.asked} == {(1, 3)}
+
+    run(test)
