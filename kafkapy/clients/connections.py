@@ -539,10 +539,11 @@ class Connections:
                 _fail(entry, _gone(connection, kind, why))
 
     def hand_over(self, connection: NodeConnection) -> tuple[ClientIo, int, float | None]:
-        """Gives up an idle, ready connection: its I/O kernel, its channel, and the end of its SASL session.
+        """Gives up an idle, ready connection for another thread.
 
-        The caller has the kernel give the socket to another thread. The end is in time.monotonic() seconds, 5 to 15 %
-        before the broker's; None: the session has no end. The node may then be connected again at once.
+        Returns the I/O kernel, the channel, and the end of the SASL session. The caller has the kernel give the socket
+        to that thread. The end is in time.monotonic() seconds, 5 to 15 % before the broker's; None: the session has no
+        end. The node may then be connected again at once.
         """
         ends_s: float | None = None
         if isinstance(connection.reauthentication, asyncio.TimerHandle):

@@ -54,7 +54,7 @@ class _Followed:
         """The log is cut: it may be fetched."""
         self.fetcher: LeaderFetcher | None = None
         self.partition: FollowedPartition | None = None
-        """What the fetcher has of it."""
+        """The fetcher's side; None: no fetcher has the partition."""
         self.task: asyncio.Task[None] | None = None
         """The answer to the thread's last event."""
         self.failed = False
@@ -502,7 +502,7 @@ class ReplicaFetcherManager:
                 followed.fetcher.set_throttled(followed.partition, self._is_throttled(followed))
 
     def resize(self, fetchers: int) -> None:
-        """Set the number of fetchers for each leader; the partitions are spread anew."""
+        """Set the number of fetchers for each leader, and spread the partitions over them."""
         if fetchers == self._count or self.closed:
             return
         self._count = fetchers
@@ -584,5 +584,5 @@ def _index(topic_partition: TopicPartition, fetchers: int) -> int:
 
 
 def _of(followed: _Followed, error: KafkaError) -> tuple[TopicPartition, KafkaError]:
-    """What a log message says."""
+    """The arguments of a log message."""
     return followed.topic_partition, error

@@ -1,6 +1,6 @@
 """A follower's connections to its leaders: for the fetcher threads, and for rare questions.
 
-The clients' own code connects and authenticates. A fetcher gets a connection of its own, which its thread takes over;
+The clients' own code connects and authenticates. Each fetcher gets one connection, which its thread takes over;
 questions (ListOffsets, OffsetForLeaderEpoch) go over one more connection for each leader. Source:
 kafka.server.BrokerBlockingSender, kafka.server.RemoteLeaderEndPoint.
 """

@@ -22,7 +22,10 @@ logger = logging.getLogger("kafka.server.ReplicaFetcherThread")
 
 
 class LeaderFetcher:
-    """A fetcher thread of one leader, and the task that keeps it connected. Used on the control loop."""
+    """A fetcher thread of one leader, and the task that keeps it connected.
+
+    Used on the control loop.
+    """
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class LeaderFetcher:
     # --- connection ---------------------------------------------------------------------------------------------------
 
     def connection_wanted(self, error: int, why: str) -> None:
-        """The thread has no connection: the first one, or it was lost with this errno."""
+        """Connect the thread: for the first time, or again after this errno."""
         if error:
             logger.info("Fetcher %d of leader %d lost its connection: %s", self.index, self.leader_id, why)
         if self._connecting is None:

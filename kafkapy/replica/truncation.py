@@ -21,7 +21,7 @@ LENGTH_END: Final = 12
 
 
 class EpochEnd(NamedTuple):
-    """The leader's answer: its largest epoch up to the follower's, and where that epoch ends in its log."""
+    """The leader's largest epoch up to the follower's, and its end offset."""
 
     epoch: int
     end_offset: int

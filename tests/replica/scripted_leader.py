@@ -52,7 +52,12 @@ def batch(count: int = 1, *, size: int = 10, timestamp: int = 1000) -> bytes:
 
 def logs_in(directory: Path, events: EventQueue | None = None, **keys: str) -> LogManager:
     """A LogManager on an empty directory."""
-    values = {"broker.id": "1", "log.dirs": str(directory), "log.segment.delete.delay.ms": "0", "log.retention.ms": "-1"}
+    values = {
+        "broker.id": "1",
+        "log.dirs": str(directory),
+        "log.segment.delete.delay.ms": "0",
+        "log.retention.ms": "-1",
+    }
     manager = LogManager(
         BrokerConfig({**values, **{name.replace("_", "."): value for name, value in keys.items()}}), events=events
     )
@@ -86,7 +91,9 @@ class ScriptedLeader:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
-    def log(self, topic_partition: TopicPartition = TP, *, epoch: int = 0, config: LogConfig | None = None) -> PartitionLog:
+    def log(
+        self, topic_partition: TopicPartition = TP, *, epoch: int = 0, config: LogConfig | None = None
+    ) -> PartitionLog:
         """The leader's log, which leads in this epoch."""
         log = self.logs.get_or_create(topic_partition, self.topic_ids.get(topic_partition.topic, UUID(int=0)), config)
         if log.leader_epoch < epoch:
@@ -160,7 +167,9 @@ class ScriptedLeader:
 
     async def _fetch(self, request: FetchRequest, version: int) -> FetchResponse | bytes | None:
         self.fetches.append(request)
-        asked = {(self._name(topic, version), each.partition): each for topic in request.topics for each in topic.partitions}
+        asked = {
+            (self._name(topic, version), each.partition): each for topic in request.topics for each in topic.partitions
+        }
         session_id = 0
         full = True
         if version >= 7:
@@ -225,7 +234,7 @@ class ScriptedLeader:
             older = asked.current_leader_epoch < log.leader_epoch
             code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
             return Answer(partition_index=index, error_code=code, **nothing)
-        start, end, high_watermark, *_ = log.offsets()
+        start, _, high_watermark, *_ = log.offsets()
         answer = Answer(
             partition_index=index,
             high_watermark=high_watermark,
@@ -313,7 +322,9 @@ class Follower:
     def partition_failed(self, topic_partition: TopicPartition, leader_epoch: int, error: KafkaError) -> None:
         self.failed[topic_partition] = error
 
-    def log(self, topic_partition: TopicPartition = TP, *, topic_id: UUID = TOPIC_ID, config: LogConfig | None = None) -> PartitionLog:
+    def log(
+        self, topic_partition: TopicPartition = TP, *, topic_id: UUID = TOPIC_ID, config: LogConfig | None = None
+    ) -> PartitionLog:
         return self.logs.get_or_create(topic_partition, topic_id, config)
 
     def follow(

@@ -106,8 +106,15 @@ def test_a_session_names_only_what_changes(tmp_path: Path) -> None:
             assert later.topics == []
             leader.log(partitions[7]).append_as_leader(batch(2))
             await until(lambda: logs[7].log_end_offset == 2, "the record follows")
-            await until(lambda: leader.fetches[-1].topics == [] and len(leader.fetches) > 8, "the session is quiet again")
-            named = [each.partition for request in leader.fetches[2:] for topic in request.topics for each in topic.partitions]
+            await until(
+                lambda: leader.fetches[-1].topics == [] and len(leader.fetches) > 8, "the session is quiet again"
+            )
+            named = [
+                each.partition
+                for request in leader.fetches[2:]
+                for topic in request.topics
+                for each in topic.partitions
+            ]
             assert set(named) <= {7}
             follower.fetchers.remove([partitions[3]])
             await until(lambda: any(request.forgotten_topics_data for request in leader.fetches), "it is forgotten")
@@ -279,7 +286,9 @@ def test_nothing_reaches_a_log_that_leads(tmp_path: Path) -> None:
             ours.become_leader(FOLLOWER, 1, [FOLLOWER])
             theirs.append_as_leader(batch(5))
             seen = len(leader.fetches)
-            await until(lambda: len(leader.fetches) > seen + 1 or follower.fetchers.metrics().requests > seen, "answers")
+            await until(
+                lambda: len(leader.fetches) > seen + 1 or follower.fetchers.metrics().requests > seen, "answers"
+            )
             assert ours.log_end_offset == 0
             follower.fetchers.remove([TP])
             ours.append_as_leader(batch(1))

@@ -28,8 +28,8 @@ cdef int finish_truncation(LogState* log, LogCut* cut, int failure) noexcept nog
 # Ends the truncation: appends go on.
 cdef void end_truncation(LogState* log, LogCut* cut) noexcept nogil
 # Removes all segments and moves every offset to `offset`; the log has no active segment until the next switch. Leaves
-# `rolling` set: the caller removes the files and calls resume_appends. False: the log leads, or has another leader epoch
-# than `leader_epoch`, unless that is -1; nothing has changed.
+# `rolling` set: the caller removes the files and calls resume_appends. False: the log leads, or has another leader
+# epoch than `leader_epoch`, unless that is -1; nothing has changed.
 cdef bint empty_log(LogState* log, int64_t offset, int32_t leader_epoch, vector[int64_t]* removed) noexcept nogil
 cdef void resume_appends(LogState* log) noexcept nogil
 # Moves the log start up to `offset`, and the high watermark at least there. Under the mutex.

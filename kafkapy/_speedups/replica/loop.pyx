@@ -13,7 +13,7 @@ connection, or an answer that does not fit the request begins again with a full 
 
 from cython.operator cimport dereference as deref, preincrement as inc
 from libc.errno cimport EAGAIN, EBADMSG, ECONNRESET, EINTR, ENOMEM, EPROTO, ETIMEDOUT, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, strerror, strlen
 from libcpp.unordered_map cimport unordered_map

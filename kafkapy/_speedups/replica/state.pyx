@@ -10,7 +10,6 @@ from posix.unistd cimport close
 
 from kafkapy._speedups.base.posix cimport (
     atomic_add,
-    atomic_store,
     eventfd_write,
     monotonic_ns,
     pthread_mutex_destroy,
