@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from kafkapy.clients.cluster import BrokerNode
 from kafkapy.clients.connections import Connections
@@ -28,8 +28,6 @@ from kafkapy.types import Endpoint
 __all__ = ["EndpointOf", "InterBrokerClient", "endpoints_of", "inter_broker_client_config"]
 
 MECHANISM: Final = "sasl.mechanism"
-NOWHERE: Final = "127.0.0.1:9092"
-"""A bootstrap server for the configuration; InterBrokerClient has addresses by broker id and does not use it."""
 RECONNECT_BACKOFF_MS: Final = 50
 """The pause before another attempt to connect, as in Kafka constant: a restarted broker is found at once."""
 
@@ -53,6 +51,9 @@ class InterBrokerClient:
     loop. An InterBrokerSender.
     """
 
+    NOWHERE: ClassVar = "127.0.0.1:9092"
+    """A bootstrap server for a configuration; addresses are those of `endpoint_of`, so it is not used."""
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -69,7 +70,7 @@ class InterBrokerClient:
         request, default controller.socket.timeout.ms.
         """
         self._endpoint_of = endpoint_of
-        client_config = inter_broker_client_config(config, [NOWHERE], listener_name).replaced(
+        client_config = inter_broker_client_config(config, [self.NOWHERE], listener_name).replaced(
             **{
                 "request.timeout.ms": timeout_ms or config.get_int("controller.socket.timeout.ms"),
                 "reconnect.backoff.ms": RECONNECT_BACKOFF_MS,

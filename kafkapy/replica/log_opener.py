@@ -18,6 +18,7 @@ from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.partition_log import PartitionLog
+    from kafkapy._speedups.log.replication import Replication
     from kafkapy.config.topic import LogConfig
     from kafkapy.log.log_manager import LogManager
 
@@ -36,6 +37,8 @@ class LogOpener:
         self._broker_id = broker_id
         self._log_manager = log_manager
         self._log_config = log_config
+        self.replication: Replication | None = None
+        """The clock, lag time and live brokers for leaders of several replicas."""
 
     def open_batch(
         self, batch: Sequence[tuple[Partition, LeaderAndIsrPartition]]
@@ -79,10 +82,13 @@ class LogOpener:
 
     def _take_up(self, partition: Partition, each: LeaderAndIsrPartition) -> PartitionLog:
         log = partition.log or self._open_log(partition, each.is_new)
-        if each.state.leader == self._broker_id:
-            log.become_leader(self._broker_id, each.state.leader_epoch, each.state.isr, each.replicas)
-        else:
-            log.become_follower(each.state.leader, each.state.leader_epoch)
+        state = each.state
+        if state.leader != self._broker_id:
+            log.become_follower(state.leader, state.leader_epoch, partition_epoch=state.version)
+            return log
+        if self.replication is not None and len(each.replicas) > 1:
+            log.use_replication(self.replication)
+        log.become_leader(self._broker_id, state.leader_epoch, state.isr, each.replicas, partition_epoch=state.version)
         return log
 
     def _open_log(self, partition: Partition, is_new: bool) -> PartitionLog:

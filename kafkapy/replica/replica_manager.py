@@ -47,11 +47,13 @@ from kafkapy.types import ZERO_UUID, IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.partition_log import PartitionLog
+    from kafkapy._speedups.log.replication import Replication
     from kafkapy._speedups.requests.partition_table import PartitionTable
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.config.topic import LogConfig
     from kafkapy.log.log_manager import LogManager
     from kafkapy.replica.fetcher_manager import ReplicaFetcherManager
+    from kafkapy.replica.isr import IsrManager
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
@@ -103,6 +105,11 @@ class ReplicaManager:
         self._changing = asyncio.Lock()
         self.fetchers: ReplicaFetcherManager | None = None
         """The fetchers of partitions that other brokers lead; None in a cluster of one broker."""
+        self.isr: IsrManager | None = None
+        """The ISR changes of partitions led here; None in a cluster of one broker."""
+        self.failed_followers: dict[TopicPartition, errors.KafkaError] = {}
+        """Partitions whose fetcher gave up, until the controller sends another leader epoch."""
+        self._replication: Replication | None = None
         self._notifications: set[asyncio.Task[None]] = set()
         self._moves = ReplicaAlterLogDirsManager(config, log_manager)
         self._altering_log_dirs = asyncio.Lock()
@@ -116,6 +123,18 @@ class ReplicaManager:
         self.deletion_listeners: list[Callable[[AbstractSet[str]], None]] = []
         """Called on the control loop with the names of topics that were deleted together, hosted here or not."""
         configs.listen(CONFIG_TOPICS, self._topic_config_changed)
+
+    def replicate(self, fetchers: ReplicaFetcherManager, isr: IsrManager, replication: Replication) -> None:
+        """Replicate with other brokers from now on; before the controller's first request."""
+        self.fetchers, self.isr = fetchers, isr
+        self._replication = self._opener.replication = replication
+        self._apply_replication_config()
+
+    def _apply_replication_config(self) -> None:
+        if self._replication is not None and self.fetchers is not None:
+            self._replication.lag_time_ms = self.config.get_int("replica.lag.time.max.ms")
+            self._replication.leader_rate = self.config.get_int("leader.replication.throttled.rate")
+            self.fetchers.update_config(self.config)
 
     async def stop(self) -> None:
         """Stop messages to the controller and moves of replicas, and release the logs."""
@@ -227,6 +246,12 @@ class ReplicaManager:
     def _follows(self, each: LeaderAndIsrPartition) -> bool:
         return each.state.leader not in (self.broker_id, NO_LEADER)
 
+    def partition_failed(self, topic_partition: TopicPartition, leader_epoch: int, error: errors.KafkaError) -> None:
+        """Note a partition that its fetcher has given up, in the epoch that is still in force (FetcherEvents)."""
+        known = self._partitions.get(topic_partition)
+        if known is not None and known.leader_epoch == leader_epoch:
+            self.failed_followers[topic_partition] = error
+
     def _stop_fetchers(self, partitions: Iterable[TopicPartition]) -> None:
         if self.fetchers is not None:
             self.fetchers.remove(partitions)
@@ -296,6 +321,9 @@ class ReplicaManager:
         self._leadership_changed(partition)
 
     def _leadership_changed(self, partition: Partition) -> None:
+        self.failed_followers.pop(partition.topic_partition, None)
+        if self.isr is not None:
+            self.isr.leadership_changed(partition, partition.log)
         for listener in self.leadership_listeners:
             listener(partition.topic_partition, partition.leader_epoch, partition.is_leader)
 
@@ -328,7 +356,10 @@ class ReplicaManager:
             return BrokerResponse()
 
     def _apply_metadata(self, request: UpdateMetadata) -> None:
+        brokers = self._cache.snapshot.brokers
         deleted = self._cache.update(request)
+        if self._replication is not None and self._cache.snapshot.brokers is not brokers:
+            self._replication.set_live_brokers(self._cache.snapshot.brokers)
         present = [p for p in request.partitions if self._cache.contains(p.topic)]
         self._put_topics(request.topic_ids, present)
         for topic_partition in present:
@@ -390,8 +421,11 @@ class ReplicaManager:
         if partition.log is not None:
             # Requests that wait at the log look again, and find that this broker does not lead it.
             partition.log.become_follower(-1, partition.leader_epoch)
+        epoch, partition.assignment = partition.leader_epoch, None
+        if self.isr is not None:
+            self.isr.leadership_changed(partition, partition.log)
         for listener in self.leadership_listeners:
-            listener(partition.topic_partition, partition.leader_epoch, False)
+            listener(partition.topic_partition, epoch, False)
 
     # --- configuration ------------------------------------------------------------------------------------------------
 
@@ -406,8 +440,7 @@ class ReplicaManager:
         """Apply a changed broker configuration, which holds the topics' defaults."""
         self.config = config
         self._moves.update_config(config)
-        if self.fetchers is not None:
-            self.fetchers.update_config(config)
+        self._apply_replication_config()
         self._apply_config(self._partitions.values())
 
     def _apply_config(self, partitions: Iterable[Partition]) -> None:
