@@ -1,4 +1,4 @@
-"""DeleteRecords over replicas: the response waits until the live replicas have moved their log starts.
+"""DeleteRecords over replicas: the response waits for the live replicas.
 
 Source: kafka.server.DelayedDeleteRecords, kafka.cluster.Partition.lowWatermarkIfLeader.
 """
@@ -78,7 +78,7 @@ class RecordDeletions:
             self._check(waiting)
 
     def check(self) -> None:
-        """Look again at everything that waits, after a change of leadership or of live brokers."""
+        """Look again at all requests, after a change of leadership or live brokers."""
         for entries in self._waiting.values():
             for waiting in entries:
                 self._check(waiting)

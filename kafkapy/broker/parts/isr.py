@@ -1,4 +1,4 @@
-"""The part of a broker that changes ISRs: its connection to the controller, the lag timer, the data plane's event."""
+"""The ISR changes of a broker: sender, lag timer, event of the data plane."""
 
 from __future__ import annotations
 
