@@ -33,12 +33,17 @@ class LogOpener:
     Made by ReplicaManager; its methods run on a worker thread.
     """
 
-    def __init__(self, broker_id: int, log_manager: LogManager, log_config: Callable[[str], LogConfig]) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        log_manager: LogManager,
+        log_config: Callable[[str], LogConfig],
+        replication: Replication,
+    ) -> None:
         self._broker_id = broker_id
+        self._replication = replication
         self._log_manager = log_manager
         self._log_config = log_config
-        self.replication: Replication | None = None
-        """The clock, lag time and live brokers for leaders of several replicas."""
 
     def open_batch(
         self, batch: Sequence[tuple[Partition, LeaderAndIsrPartition]]
@@ -81,14 +86,17 @@ class LogOpener:
             time.sleep(SHORTAGE_PAUSE_S)
 
     def _take_up(self, partition: Partition, each: LeaderAndIsrPartition) -> PartitionLog:
-        log = partition.log or self._open_log(partition, each.is_new)
+        log = partition.log
+        if log is None:
+            log = self._open_log(partition, each.is_new)
+            log.use_replication(self._replication)
         state = each.state
-        if state.leader != self._broker_id:
+        if state.leader == self._broker_id:
+            log.become_leader(
+                self._broker_id, state.leader_epoch, state.isr, each.replicas, partition_epoch=state.version
+            )
+        else:
             log.become_follower(state.leader, state.leader_epoch, partition_epoch=state.version)
-            return log
-        if self.replication is not None and len(each.replicas) > 1:
-            log.use_replication(self.replication)
-        log.become_leader(self._broker_id, state.leader_epoch, state.isr, each.replicas, partition_epoch=state.version)
         return log
 
     def _open_log(self, partition: Partition, is_new: bool) -> PartitionLog:
