@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broker.conftest import Client
 
-from kafkapy import KafkaConsumer, KafkaProducer, TopicPartition
+from kafkapy import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -143,7 +143,7 @@ def test_transactions_span_partitions_offsets_and_coordinators_of_all_brokers(cl
         eventually(lambda: taken.extend(_poll(consumer)) or len(taken), lambda count: count >= 30)
         for record in taken:
             producer.send(target, record.value, partition=record.partition)
-        positions = {where: consumer.position(where) for where in consumer.assignment()}
+        positions = {where: OffsetAndMetadata(consumer.position(where)) for where in consumer.assignment()}
         producer.send_offsets_to_transaction(positions, consumer.group_metadata())
         if committed:
             producer.commit_transaction()
@@ -184,7 +184,7 @@ def test_offsets_of_a_deleted_topic_go_at_every_coordinator(cluster: Cluster, cl
         with consumer(group) as each:
             each.assign([part])
             each.seek(part, 0)
-            each.commit({part: 7})
+            each.commit({part: OffsetAndMetadata(7)})
             assert each.committed(part) == 7
     assert {coordinator(clients[1], group, CoordinatorType.GROUP) for group in GROUPS[:6]} == {1, 2, 3}
     with cluster.admin() as admin:
