@@ -1,8 +1,9 @@
-"""Controllers that die, lose their session or their connection: another one goes on, and the old one changes nothing."""
+"""Controllers that die or lose their session: another one goes on, and the old one changes nothing."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from controller.several import SeveralBrokers, run_several, session_of
@@ -134,9 +135,7 @@ def test_a_write_whose_reply_is_lost_is_found_out(monkeypatch: pytest.MonkeyPatc
         session = session_of(cluster[0])
         state_path = partition_state_path(T0)
 
-        def writes_state(operations: object) -> bool:
-            assert isinstance(operations, list)
-            each: Operation
+        def writes_state(operations: Sequence[Operation]) -> bool:
             return any(isinstance(each, SetData) and each.path == state_path for each in operations)
 
         session.lose_reply = writes_state
