@@ -419,6 +419,9 @@ class KafkaController:
         async def follow_up() -> None:
             if not self.is_active or request.controller_epoch != self.context.epoch:
                 return
+            broker = self.context.live_brokers.get(broker_id)
+            if broker is None or broker.epoch != request.broker_epoch:
+                return  # an earlier registration of the broker answered
             if isinstance(request, StopReplica):
                 await stop_replica_response.run(self.current, broker_id, request, response)
             elif isinstance(request, LeaderAndIsr):
