@@ -69,11 +69,17 @@ class AuthorizerParts:
         if not url:
             return self._broker.store
         from kafkapy.metadata.zookeeper import ZooKeeperStore
+        from kafkapy.metadata.zookeeper_connection import security_of
 
         session_ms = config.get_optional_int("authorizer.zookeeper.session.timeout.ms") or config.get_int(
             "zookeeper.session.timeout.ms"
         )
         connection_ms = config.get_optional_int("authorizer.zookeeper.connection.timeout.ms") or session_ms
-        self._ensemble = ZooKeeperStore(url, session_ms, connection_ms)
+        in_flight = config.get_optional_int("authorizer.zookeeper.max.in.flight.requests") or config.get_int(
+            "zookeeper.max.in.flight.requests"
+        )
+        self._ensemble = ZooKeeperStore(
+            url, session_ms, connection_ms, max_in_flight=in_flight, security=security_of(config)
+        )
         await self._ensemble.start()
         return self._ensemble

@@ -160,10 +160,11 @@ class ProducerIdManager:
 
         COORDINATOR_LOAD_IN_PROGRESS when the controller cannot be asked now; MetadataStoreError when the store cannot.
         """
+        deadline = time.monotonic() + WAIT_S
         while self._next > self._last:
             if self._prefetched is None:
-                await self._wait_for_block()
-            elif self._next > self._last:
+                await self._wait_for_block(deadline)
+            else:
                 block, self._prefetched = self._prefetched, None
                 self._next, self._last = block.first, block.last
                 self._prefetch_from = block.first + int((block.last - block.first + 1) * PREFETCH_AFTER)
@@ -186,12 +187,12 @@ class ProducerIdManager:
             self._allocating = asyncio.get_running_loop().create_task(self._allocate_block(), name="producer-ids")
         return self._allocating
 
-    async def _wait_for_block(self) -> None:
+    async def _wait_for_block(self, deadline: float) -> None:
         allocating = self._allocate()
         if allocating is not None:
-            await asyncio.wait([allocating], timeout=WAIT_S)
-        if self._prefetched is not None or self._next <= self._last:
-            return
+            await asyncio.wait([allocating], timeout=max(deadline - time.monotonic(), 0))
+            if allocating.done() and self._failure is None:
+                return  # others that waited may have used the block up
         failure = self._failure
         if failure is None or (isinstance(failure, KafkaError) and failure.code is not ErrorCode.UNKNOWN_SERVER_ERROR):
             raise error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The broker waits for a block of producer ids")

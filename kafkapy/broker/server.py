@@ -28,7 +28,7 @@ from kafkapy.broker.controlled_shutdown import ControlledShutdown
 from kafkapy.broker.loop_lag import LoopLag
 from kafkapy.broker.message_conversion import ConversionCounts
 from kafkapy.broker.meta_properties import StartupError
-from kafkapy.broker.parts import control, data_plane, metadata, metrics, resources, security, storage
+from kafkapy.broker.parts import control, data_plane, isr, metadata, metrics, resources, security, storage
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.metadata.store import MetadataStoreError
@@ -61,6 +61,7 @@ PARTS: Final[tuple[type[Part], ...]] = (
     data_plane.Appends,
     data_plane.Events,
     data_plane.RequestLog,
+    isr.IsrChanges,
     control.Followers,
     control.Controllership,
     metadata.ConfigChanges,

@@ -42,6 +42,7 @@ CLEANUP_POLICIES = one_of("compact", "delete")
 SEGMENT_BYTES = at_least(14)
 _HOST_PORT = r"(\[[0-9a-fA-F:]+\]|[^:\s]*):[0-9]{1,5}"
 
+# fmt: off
 SERVER_KEYS = (
     K("broker.id", INT, -1, None, HIGH,
       "Id of this broker. -1 uses the id in meta.properties, or generates one above reserved.broker.max.id."),

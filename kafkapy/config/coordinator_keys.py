@@ -34,6 +34,7 @@ from kafkapy.config.security_keys import SHORT
 
 _POOL_SIZE = one_of_numbers((-1, -1), (1, MAX_INT))
 
+# fmt: off
 GROUP_KEYS = (
     K("group.min.session.timeout.ms", INT, 6000, None, MEDIUM, "Least session timeout in ms of a member."),
     K("group.max.session.timeout.ms", INT, 1800000, None, MEDIUM, "Largest session timeout in ms of a member."),

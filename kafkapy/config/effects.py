@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NOTHING_READS: Final = (
     "sasl.client.*", "sasl.kerberos.min.*", "sasl.kerberos.ticket.*", "sasl.login.refresh.*",
     "sasl.mechanism.controller.*", "remote.*", "group.share.*", "controller.quorum.*",
-    "zookeeper.ssl.*", "zookeeper.metadata.migration.*", "metadata.log.max.*",
+    "zookeeper.metadata.migration.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
     "alter.log.dirs.replication.quota.*", "leader.replication.*", "log.local.retention.*",
 )  # fmt: skip
@@ -39,14 +39,13 @@ _SINGLE_KEYS: Final = frozenset((
     "offsets.commit.required.acks", "principal.builder.class", "process.roles",
     "producer.purgatory.purge.interval.requests", "replica.lag.time.max.ms", "replica.selector.class",
     "security.providers", "server.max.startup.time.ms",
-    "authorizer.zookeeper.max.in.flight.requests", "sasl.kerberos.kinit.cmd", "sasl.login.callback.handler.class",
+    "sasl.kerberos.kinit.cmd", "sasl.login.callback.handler.class",
     "sasl.login.class", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
     "sasl.oauthbearer.header.urlencode", "sasl.oauthbearer.token.endpoint.url",
     "ssl.engine.factory.class", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",
     "ssl.trustmanager.algorithm", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
     "transaction.state.log.load.buffer.size", "unclean.leader.election.interval.ms",
     "unstable.api.versions.enable", "unstable.feature.versions.enable", "zookeeper.clientCnxnSocket",
-    "zookeeper.max.in.flight.requests", "zookeeper.set.acl",
 ))  # fmt: skip
 
 
@@ -62,12 +61,28 @@ WITHOUT_EFFECT: Final = (
 """Broker keys that no code reads, or only checks."""
 
 AUTHORIZER_KEYS: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
-ZOOKEEPER_KEYS: Final = frozenset(("zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms"))
+ZOOKEEPER_KEYS: Final = frozenset(
+    key.name for key in store_keys.ZOOKEEPER_KEYS if key.name not in WITHOUT_EFFECT | {"zookeeper.connect"}
+)
+ZOOKEEPER_TLS_KEYS: Final = frozenset(
+    name for name in ZOOKEEPER_KEYS if name.startswith("zookeeper.ssl.") and name != "zookeeper.ssl.client.enable"
+)
 ETCD_KEYS: Final = frozenset(key.name for key in store_keys.ETCD_KEYS)
 TLS_KEYS: Final = frozenset(key.name for key in SSL_KEYS) - WITHOUT_EFFECT
+
+
+def _asks_zookeeper(config: BrokerConfig) -> bool:
+    """Whether the metadata, or the ACLs alone, are in ZooKeeper."""
+    acls = config["authorizer.zookeeper.url"] and config.get_str("authorizer.class.name")
+    return config.metadata_store == "zookeeper" or bool(acls)
+
+
 CONDITIONAL: Final[Mapping[str, Callable[[BrokerConfig], bool]]] = {
     **dict.fromkeys(AUTHORIZER_KEYS, lambda config: bool(config.get_str("authorizer.class.name"))),
-    **dict.fromkeys(ZOOKEEPER_KEYS, lambda config: config.metadata_store == "zookeeper"),
+    **dict.fromkeys(ZOOKEEPER_KEYS, _asks_zookeeper),
+    **dict.fromkeys(
+        ZOOKEEPER_TLS_KEYS, lambda config: _asks_zookeeper(config) and config.get_bool("zookeeper.ssl.client.enable")
+    ),
     **dict.fromkeys(ETCD_KEYS, lambda config: config.metadata_store == "etcd"),
     **dict.fromkeys(TLS_KEYS, lambda config: any(each.security_protocol.tls for each in config.listeners)),
 }

@@ -26,6 +26,7 @@ from kafkapy.types import ConfigType
 
 SHORT, PASSWORD = ConfigType.SHORT, ConfigType.PASSWORD
 
+# fmt: off
 SSL_KEYS = (
     K("ssl.client.auth", STRING, "none", one_of("required", "requested", "none"), MEDIUM,
       "Client certificates: required, requested or none.", BROKER),

@@ -65,6 +65,7 @@ def _key(name: str, type_: ConfigType, default: Any, validator: Any, importance:
     return ConfigKey(name, type_, default, validator, importance, doc, DYNAMIC)
 
 
+# fmt: off
 TOPIC_CONFIG_DEF: Final = ConfigDef(
     [
         _key("cleanup.policy", LIST, ["delete"], CLEANUP_POLICIES, MEDIUM,
@@ -141,6 +142,7 @@ TOPIC_CONFIG_DEF: Final = ConfigDef(
              "Validation of compressed batches: full (every record) or header (batch header and CRC)."),
     ]
 )
+# fmt: on
 """Kafka's and kafkapy's own topic keys."""
 
 BROKER_SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -62,7 +62,14 @@ from kafkapy.metadata.store import (
     Watch,
     WatchEvent,
 )
-from kafkapy.metadata.znodes import CONTROLLER, TOPICS, BrokerRegistration, ProducerIdBlock, ReplicaAssignment
+from kafkapy.metadata.znodes import (
+    CONFIG_TOPICS,
+    CONTROLLER,
+    TOPICS,
+    BrokerRegistration,
+    ProducerIdBlock,
+    ReplicaAssignment,
+)
 from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
@@ -77,6 +84,7 @@ WATCHED: Final = (broker_change, topic_change, topic_deletion, log_dir_event_not
 """Events that follow the children of nodes of the store."""
 WRITTEN_BY_TOOLS: Final = (partition_reassignment, preferred_election)
 """Events that follow single nodes, which old tools write."""
+UNCLEAN: Final = "unclean.leader.election.enable"
 RETRY_MS: Final = 1000
 """Pause in ms after a store error within a step, before the store is read again."""
 
@@ -128,6 +136,7 @@ class KafkaController:
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
         self._expired = False
+        self._stopped = False
         self._session = 0
         # The controller's node does not tell this: it may name this broker from an earlier session or epoch.
         self._elected = False
@@ -181,6 +190,7 @@ class KafkaController:
         """
         self.store.store.listen_session(self._session_changed)
         await self.store.ensure_paths()
+        self.configs.listen(CONFIG_TOPICS, self._topic_config_changed)
         await register.check_addresses(self.store, registration)
         await register.wait_for_earlier_life(self.store, registration, self.config)
         await self._register(registration)
@@ -194,6 +204,7 @@ class KafkaController:
 
         The owner closes the store's session, which ends the registration and the controllership.
         """
+        self._stopped = True
         await self._events.stop()
         if self._controller_watch is not None:
             self._controller_watch.cancel()
@@ -209,10 +220,19 @@ class KafkaController:
 
     def update_config(self, config: BrokerConfig) -> None:
         """Apply a broker configuration whose dynamic part has changed."""
+        was_allowed = self.config.get_bool(UNCLEAN)
         self.config = config
+        if config.get_bool(UNCLEAN) and not was_allowed:
+            self._events.put("UncleanLeaderElectionEnable", self._while_active(_elect_everywhere))
+
+    async def _topic_config_changed(self, topic: str, configs: Mapping[str, str]) -> None:
+        if configs.get(UNCLEAN, "").strip().lower() == "true":
+            self._enqueue_one("TopicUncleanLeaderElectionEnable", topic, _elect_leaders_of)
 
     async def submit(self, name: str, run: Callable[[], Awaitable[Any]]) -> Any:
         """Run a function as an event of the controller. NOT_CONTROLLER."""
+        if self._stopped:
+            raise errors.NotControllerError
 
         async def checked() -> Any:
             if not self.is_active:
@@ -511,6 +531,15 @@ class KafkaController:
             "ListPartitionReassignments", lambda: self.current.reassignments.in_progress(partitions)
         )
         return found
+
+
+async def _elect_everywhere(controllership: Controllership) -> None:
+    await controllership.partitions.elect_where_needed()
+    await controllership.bring_new_replicas_online()
+
+
+async def _elect_leaders_of(controllership: Controllership, topic: str) -> None:
+    await controllership.partitions.elect_where_needed(topic)
 
 
 def _nobody_listens(event: str, **arguments: object) -> None:

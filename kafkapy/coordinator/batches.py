@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kafkapy.coordinator.hosted import PendingOperation
@@ -16,11 +16,14 @@ BATCH_OVERHEAD: Final = 61
 """Bytes of a batch's header."""
 
 
-def encode(records: Iterable[CoordinatorRecord], pending: PendingOperation) -> int:
-    """Encode the operation's records; the bytes of a batch with them alone, at most."""
+def encode(records: Iterable[CoordinatorRecord], pending: PendingOperation, newest: Mapping[int, int]) -> int:
+    """Encode the operation's records; the bytes of a batch with them alone, at most.
+
+    `newest`: see CoordinatorRecord.encode.
+    """
     size = 0
     for record in records:
-        key, value = encoded = record.encode()
+        key, value = encoded = record.encode(newest)
         pending.encoded.append(encoded)
         size += len(key) + RECORD_OVERHEAD if value is None else len(key) + len(value) + RECORD_OVERHEAD
     pending.encoded_bytes = size

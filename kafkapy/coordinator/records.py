@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kafkapy.errors import CorruptMessageError
@@ -28,9 +29,13 @@ class CoordinatorRecord(NamedTuple):
     value: Record | None
     value_version: int = 0
 
-    def encode(self) -> tuple[bytes, bytes | None]:
-        """The bytes of key and value in the log."""
-        value = None if self.value is None else self.value.encode_versioned(self.value_version)
+    def encode(self, newest: Mapping[int, int] = MappingProxyType({})) -> tuple[bytes, bytes | None]:
+        """The bytes of key and value in the log.
+
+        `newest`: by key version, the newest version of the value that all brokers can read.
+        """
+        version = min(self.value_version, newest.get(self.key_version, self.value_version))
+        value = None if self.value is None else self.value.encode_versioned(version)
         return self.key.encode_versioned(self.key_version), value
 
 

@@ -53,7 +53,7 @@ Tests need neither a loop nor a disk: kafkapy.testing.coordinator has a VirtualC
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic
 
 from kafkapy import errors
@@ -105,7 +105,9 @@ class CoordinatorRuntime(Generic[S]):
         partition_count: Callable[[], int],
         write_timeout_ms: Callable[[], int] = lambda: 5000,
         compression: int = CompressionType.NONE,
+        value_versions: Mapping[int, int] | None = None,
     ) -> None:
+        """`value_versions`: by key version, the newest version of a value that all brokers can read."""
         self.name = name
         self.topic = topic
         self.clock = clock
@@ -116,6 +118,7 @@ class CoordinatorRuntime(Generic[S]):
         self._partition_count = partition_count
         self._write_timeout_ms = write_timeout_ms
         self._compression = compression
+        self._value_versions = value_versions or {}
         self._hosted: dict[int, HostedShard[S]] = {}
         self._unwritten: list[HostedShard[S]] = []
         """Shards with records to write at the end of this turn."""
@@ -242,7 +245,7 @@ class CoordinatorRuntime(Generic[S]):
         if not result.records:
             self._wait_for_committed(hosted, pending)
             return later
-        size = encode(result.records, pending)
+        size = encode(result.records, pending, self._value_versions)
         if size > hosted.max_batch_bytes:
             refusal = errors.MessageTooLargeError(f"{size} bytes are more than {hosted.partition} takes in one batch")
             if result.after is not None:

@@ -32,10 +32,17 @@ def _memory(config: BrokerConfig) -> MetadataStore:
 
 def _zookeeper(config: BrokerConfig) -> MetadataStore:
     from kafkapy.metadata.zookeeper import ZooKeeperStore
+    from kafkapy.metadata.zookeeper_connection import security_of
 
     session_ms = config.get_int("zookeeper.session.timeout.ms")
     connection_ms = config.get_optional_int("zookeeper.connection.timeout.ms") or session_ms
-    return ZooKeeperStore(config.get_str("zookeeper.connect"), session_ms, connection_ms)
+    return ZooKeeperStore(
+        config.get_str("zookeeper.connect"),
+        session_ms,
+        connection_ms,
+        max_in_flight=config.get_int("zookeeper.max.in.flight.requests"),
+        security=security_of(config),
+    )
 
 
 def _etcd(config: BrokerConfig) -> MetadataStore:

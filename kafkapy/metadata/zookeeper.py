@@ -8,7 +8,9 @@ event. kazoo calls back on its own threads; call_soon_threadsafe brings each res
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ from kazoo.handlers.threading import KazooTimeoutError  # type: ignore[import-un
 from kazoo.protocol.states import (  # type: ignore[import-untyped]
     EventType,
     KazooState,
+    KeeperState,
     WatchedEvent,
     ZnodeStat,
 )
@@ -45,13 +48,20 @@ from kafkapy.metadata.store import (
     check_path,
     parent_of,
 )
+from kafkapy.metadata.zookeeper_connection import ZooKeeperHandler, ZooKeeperSecurity, acl_of
+
+__all__ = ["ZooKeeperStore"]
 
 logger = logging.getLogger("kafka.zookeeper.ZooKeeperClient")
 
 REARM_PAUSE_S: Final = 0.2
 """Pause in seconds between two attempts to arm a watch while the ensemble is unreachable."""
-IN_FLIGHT: Final = 500
-"""Reads of one get_many that run at the same time."""
+CLOSE_S: Final = 5.0
+"""Seconds that an ensemble has to confirm the end of a session."""
+REVIVE_PAUSE_S: Final = 1.0
+"""Pause in seconds before a client that has given up connects again."""
+LEAST_PATIENCE_S: Final = 0.5
+"""Seconds that a request waits at least for a connection."""
 
 _EVENT_TYPES: Final = {
     EventType.CREATED: WatchEventType.CREATED,
@@ -70,13 +80,35 @@ class ZooKeeperStore(MetadataStore):
     """MetadataStore over a ZooKeeper ensemble.
 
     It owns the kazoo client; used on the control loop. `connect` is Kafka's zookeeper.connect: host:port pairs
-    separated by commas, then perhaps /a/chroot. Timeouts in ms.
+    separated by commas, then perhaps /a/chroot. Timeouts in ms. At most `max_in_flight` requests have no answer yet.
     """
 
-    def __init__(self, connect: str, session_timeout_ms: int = 18_000, connection_timeout_ms: int = 18_000) -> None:
+    def __init__(
+        self,
+        connect: str,
+        session_timeout_ms: int = 18_000,
+        connection_timeout_ms: int = 18_000,
+        *,
+        max_in_flight: int = 10,
+        security: ZooKeeperSecurity | None = None,
+    ) -> None:
         self.connect = connect
+        security = security or ZooKeeperSecurity()
+        self._secure = security.set_acl
+        self._session_s = session_timeout_ms / 1000
         self._connection_timeout_s = connection_timeout_ms / 1000
-        self._client = KazooClient(hosts=connect, timeout=session_timeout_ms / 1000)
+        self._handler = ZooKeeperHandler(security.context)
+        self._client = KazooClient(
+            hosts=connect,
+            timeout=self._session_s,
+            handler=self._handler,
+            sasl_options=None if security.sasl is None else dict(security.sasl),
+            connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": 1.0},
+        )
+        self._max_in_flight = max_in_flight
+        self._in_flight = asyncio.Semaphore(max_in_flight)
+        self._connected = asyncio.Event()
+        self._disconnected_since = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session_callbacks: list[SessionCallback] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -90,29 +122,62 @@ class ZooKeeperStore(MetadataStore):
         StoreUnavailableError after the connection timeout.
         """
         self._loop = asyncio.get_running_loop()
+        self._disconnected_since = self._loop.time()
         self._client.add_listener(self._session_changed)
+        self._client.start_async()
         try:
-            await asyncio.to_thread(self._client.start, self._connection_timeout_s)
-            if self._client.chroot:
-                await self._ask(lambda: self._client.ensure_path_async("/"), "/")
-        except (KazooTimeoutError, zk.KazooException) as error:
-            await asyncio.to_thread(self._client.close)
+            async with asyncio.timeout(self._connection_timeout_s):
+                await self._connected.wait()
+                await self._make_chroot()
+        except TimeoutError:
+            await self._stop_client()
+            seconds = f"{self._connection_timeout_s:g} seconds"
             raise StoreUnavailableError(
-                self.connect, f"ZooKeeper at {self.connect} cannot be reached: {error}"
+                self.connect,
+                f"ZooKeeper at {self.connect} cannot be reached within {seconds}: {self._handler.problem}",
             ) from None
+        except MetadataStoreError as error:
+            await self._stop_client()
+            raise StoreUnavailableError(
+                self.connect, f"ZooKeeper at {self.connect} refuses this broker: {error}"
+            ) from None
+        except BaseException:
+            await self._stop_client()
+            raise
+
+    async def _make_chroot(self) -> None:
+        """Ask for the root, which needs the login, and create the nodes of the chroot."""
+        if await self._ask(lambda: self._client.exists_async("/"), "/") is None:
+            await self._ask(lambda: self._client.ensure_path_async("/", acl=acl_of("/", self._secure)), "/")
 
     async def close(self) -> None:
-        """End the session, which removes its ephemeral nodes."""
+        """End the session in a bounded time, which removes its ephemeral nodes.
+
+        A second call does nothing.
+        """
         if self._closed:
             return
-        self._closed = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stop_client()
+
+    async def _stop_client(self) -> None:
+        self._closed = True
+        if not self._connected.is_set():
+            self._handler.abort()  # nobody to say goodbye to
 
         def stop() -> None:
-            self._client.stop()
-            self._client.close()
+            # A frozen server confirms nothing: the session then ends by its timeout.
+            abort = threading.Timer(CLOSE_S, self._handler.abort)
+            abort.start()
+            try:
+                self._client.stop()
+                self._client.close()
+            except Exception as error:
+                logger.warning("The connection to ZooKeeper did not end: %s", error)
+            finally:
+                abort.cancel()
 
         await asyncio.to_thread(stop)
 
@@ -142,13 +207,34 @@ class ZooKeeperStore(MetadataStore):
 
     def _session_changed(self, state: str) -> None:
         """Forward a change of the session from one of kazoo's threads."""
+        given_up = self._client.client_state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
         if self._loop is not None and not self._closed:
-            self._loop.call_soon_threadsafe(self._tell_session, _SESSION_STATES[state])
+            self._loop.call_soon_threadsafe(self._tell_session, _SESSION_STATES[state], given_up)
 
-    def _tell_session(self, state: SessionState) -> None:
+    def _tell_session(self, state: SessionState, given_up: bool) -> None:
+        if self._closed:
+            return
         logger.info("The ZooKeeper session is %s", state.value)
+        if state is SessionState.CONNECTED:
+            self._connected.set()
+        elif self._connected.is_set():
+            self._connected.clear()
+            self._disconnected_since = asyncio.get_running_loop().time()
+        if given_up:
+            self._spawn(self._revive())
         for callback in self._session_callbacks:
             callback(state)
+
+    async def _revive(self) -> None:
+        """Connect again: kazoo's thread ends after a refused login, and after an error it does not know."""
+        await asyncio.sleep(REVIVE_PAUSE_S)
+
+        def begin_again() -> None:
+            self._client.stop()
+            self._client.start_async()
+
+        if not self._closed:
+            await asyncio.to_thread(begin_again)
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
@@ -163,16 +249,20 @@ class ZooKeeperStore(MetadataStore):
 
         The requests are pipelined.
         """
+        found: list[tuple[bytes, Stat] | None] = [None] * len(paths)
+        numbered = iter(enumerate(paths))
 
-        async def one(path: str) -> tuple[bytes, Stat] | None:
-            try:
-                return await self.get(path)
-            except NoNodeError:
-                return None
+        async def work() -> None:
+            for number, path in numbered:
+                with contextlib.suppress(NoNodeError):
+                    found[number] = await self.get(path)
 
-        found: list[tuple[bytes, Stat] | None] = []
-        for start in range(0, len(paths), IN_FLIGHT):
-            found += await asyncio.gather(*(one(path) for path in paths[start : start + IN_FLIGHT]))
+        workers = [asyncio.ensure_future(work()) for _ in range(min(self._max_in_flight, len(paths)))]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
         return found
 
     async def exists(self, path: str) -> Stat | None:
@@ -189,6 +279,18 @@ class ZooKeeperStore(MetadataStore):
 
     async def _ask(self, send: Callable[[], Any], path: str) -> Any:
         """The result of an asynchronous call of kazoo, or the store's error."""
+        loop = asyncio.get_running_loop()
+        # Once the connection is lost, requests wait together as long as a session may live without one.
+        patience_s = self._session_s
+        if not self._connected.is_set():
+            patience_s = max(LEAST_PATIENCE_S, self._disconnected_since + patience_s - loop.time())
+        try:
+            async with asyncio.timeout(patience_s), self._in_flight:
+                return await self._answer(send, path)
+        except TimeoutError:
+            raise StoreUnavailableError(path, f"ZooKeeper could not be asked about {path}: no answer in time") from None
+
+    async def _answer(self, send: Callable[[], Any], path: str) -> Any:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
 
@@ -214,7 +316,11 @@ class ZooKeeperStore(MetadataStore):
             check_path(operation.path)
             if isinstance(operation, Create):
                 transaction.create(
-                    operation.path, operation.value, ephemeral=operation.ephemeral, sequence=operation.sequential
+                    operation.path,
+                    operation.value,
+                    acl_of(operation.path, self._secure),
+                    operation.ephemeral,
+                    operation.sequential,
                 )
             elif isinstance(operation, SetData):
                 transaction.set_data(operation.path, operation.value, operation.version)

@@ -118,7 +118,7 @@ PASSED_ON = {
 }
 """Keys whose values are arguments of constructors that keep them under other names."""
 
-READ_AS_FAMILIES = ("kafkapy.etcd.ssl.",)
+READ_AS_FAMILIES = ("kafkapy.etcd.ssl.", "zookeeper.ssl.")
 """Beginnings of keys that `kafkapy.metadata.store_tls.settings_of` reads together."""
 
 MENTIONED = {

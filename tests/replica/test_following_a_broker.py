@@ -21,7 +21,7 @@ USERS = {"ann": "secret"}
 
 def lead(broker: Broker, topic_partition: TopicPartition, epoch: int) -> PartitionLog:
     """Makes the broker lead a partition that the follower has a replica of."""
-    log = broker.server.replica_manager.log(topic_partition)
+    log = broker.server.context.replica_manager.log(topic_partition)
     assert log is not None
     log.become_leader(1, epoch, [1, FOLLOWER], [1, FOLLOWER])
     return log

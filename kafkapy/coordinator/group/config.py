@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from kafkapy.metadata.metadata_version import IBP, MetadataVersion
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
+
+
+PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
 
 
 class MigrationPolicy(Enum):
@@ -60,10 +65,20 @@ class GroupConfig(NamedTuple):
     consumer_max_size: int = 2**31 - 1
     consumer_regex_refresh_interval_ms: int = 600_000
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    offset_commit_version: int = 3
+    """The newest version of an offset's record that all brokers of the cluster can read."""
+    group_metadata_version: int = 3
+    """The newest version of a group's record that all brokers of the cluster can read."""
 
     @classmethod
     def from_broker_config(cls, config: BrokerConfig) -> Self:
-        """The configuration with the keys of a broker's configuration."""
+        """The configuration with the keys of a broker's configuration.
+
+        Brokers of Apache Kafka may share a cluster on ZooKeeper. They do not know the consumer protocol, so there it is
+        served only where group.coordinator.rebalance.protocols says so.
+        """
+        version = MetadataVersion.parse(config.get_str(IBP))
+        alone = config.metadata_store != "zookeeper" or config.is_set(PROTOCOLS)
         return cls(
             min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),
             max_session_timeout_ms=config.get_int("group.max.session.timeout.ms"),
@@ -73,13 +88,14 @@ class GroupConfig(NamedTuple):
             offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
             offsets_retention_check_interval_ms=config.get_int("offsets.retention.check.interval.ms"),
             offset_commit_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
-            consumer_protocol="consumer"
-            in {name.lower() for name in config.get_list("group.coordinator.rebalance.protocols")},
+            consumer_protocol=alone and "consumer" in {name.lower() for name in config.get_list(PROTOCOLS)},
             consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
             consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
             consumer_max_size=config.get_int("group.consumer.max.size"),
             consumer_regex_refresh_interval_ms=config.get_int("group.consumer.regex.refresh.interval.ms"),
             migration_policy=MigrationPolicy(config.get_str("group.consumer.migration.policy").lower()),
+            offset_commit_version=version.offset_commit_value_version(),
+            group_metadata_version=version.group_metadata_value_version,
         )
 
 

@@ -19,7 +19,7 @@ from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.deleted_topics import DeletedTopics
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.group.offset_requests import CommitErrors, FetchedOffset, OffsetCommit
-from kafkapy.coordinator.group.records import GROUP_RECORDS
+from kafkapy.coordinator.group.records import GROUP_METADATA_KEY, GROUP_RECORDS, OFFSET_COMMIT_KEY
 from kafkapy.coordinator.group.shard import GroupEvent, GroupShard
 from kafkapy.coordinator.hosted import MarkerGuard, Operation, ShardContext
 from kafkapy.coordinator.result import TOO_LARGE, Later, Result
@@ -97,6 +97,10 @@ class GroupCoordinator:
             partition_count=partition_count,
             write_timeout_ms=lambda: self.config.offset_commit_timeout_ms,
             compression=compression,
+            value_versions={
+                OFFSET_COMMIT_KEY: config.offset_commit_version,
+                GROUP_METADATA_KEY: config.group_metadata_version,
+            },
         )
         self.deleted_topics = DeletedTopics(self.runtime, writer, clock, led_elsewhere)
 

@@ -1,7 +1,9 @@
 """The records of transactional ids in __transaction_state.
 
 Source: kafka.coordinator.transaction.TransactionLog. Version 0 of the value is written, as by a broker of 3.9 without
-KRaft; version 1 only where one of the fields that it alone has (KIP-890, a rotated producer id) says something.
+KRaft; version 1 only where one of the fields that it alone has (KIP-890, a rotated producer id) says something. Beside
+brokers of Apache Kafka that is only the producer id that takes over when the epochs are used up; Kafka 3.5 and later
+read it.
 """
 
 from __future__ import annotations

@@ -123,6 +123,9 @@ class TransactionShard:
 
     def _write(self, metadata: TransactionMetadata, reply: Any) -> Result[Any]:
         """The result that writes a new state of the id."""
+        if not self._config.writes_version_1 and metadata.next_producer_id == NO_PRODUCER_ID:
+            # Memory has no more than the log, so that the next coordinator knows the same.
+            metadata = metadata._replace(client_version=TRANSACTION_VERSION_0, previous_producer_id=NO_PRODUCER_ID)
         if not metadata.state.is_prepared:
             return Result(reply, [transaction_record(metadata)])
 
