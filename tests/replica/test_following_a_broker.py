@@ -21,8 +21,12 @@ USERS = {"ann": "secret"}
 
 def lead(broker: Broker, topic_partition: TopicPartition, epoch: int) -> PartitionLog:
     """Makes the broker lead a partition that the follower has a replica of."""
-    log = broker.server.context.replica_manager.log(topic_partition)
-    assert log is not None
+    partition = broker.server.context.replica_manager.partition(topic_partition)
+    assert partition.log is not None
+    assert partition.assignment is not None
+    log = partition.log
+    state = partition.assignment.state._replace(leader_epoch=epoch)
+    partition.assignment = partition.assignment._replace(state=state, replicas=(1, FOLLOWER))
     log.become_leader(1, epoch, [1, FOLLOWER], [1, FOLLOWER])
     return log
 
@@ -46,7 +50,7 @@ def test_a_follower_of_a_broker(tmp_path: Path, security: str) -> None:
         logs: dict[TopicPartition, tuple[PartitionLog, PartitionLog]] = {}
         for each in (TP, TopicPartition("orders", 1)):
             theirs = lead(broker, each, 5)
-            for size in (10, 100_000, 3_000_000):
+            for size in (10, 100_000, 900_000):
                 theirs.append_as_leader(batch(2, size=size // 2))
             logs[each] = (theirs, follower.follow(each, epoch=5, topic_id=topic_id))
         try:
