@@ -23,7 +23,7 @@ NOTHING_READS: Final = (
     "sasl.mechanism.controller.*", "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.metadata.migration.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
-    "alter.log.dirs.replication.quota.*", "leader.replication.*", "log.local.retention.*",
+    "alter.log.dirs.replication.quota.*", "log.local.retention.*",
 )  # fmt: skip
 """Whole families of keys."""
 
@@ -37,9 +37,8 @@ _SINGLE_KEYS: Final = frozenset((
     "log.cleaner.io.buffer.size", "log.dir.failure.timeout.ms", "log.message.format.version", "log.preallocate",
     "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
     "offsets.commit.required.acks", "principal.builder.class", "process.roles",
-    "producer.purgatory.purge.interval.requests", "replica.lag.time.max.ms", "replica.selector.class",
-    "security.providers", "server.max.startup.time.ms",
-    "sasl.kerberos.kinit.cmd", "sasl.login.callback.handler.class",
+    "producer.purgatory.purge.interval.requests", "replica.selector.class",
+    "security.providers", "server.max.startup.time.ms", "sasl.kerberos.kinit.cmd", "sasl.login.callback.handler.class",
     "sasl.login.class", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
     "sasl.oauthbearer.header.urlencode", "sasl.oauthbearer.token.endpoint.url",
     "ssl.engine.factory.class", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",

@@ -90,10 +90,9 @@ class ReplicaFetcherManager:
         self._count = config.get_int("num.replica.fetchers")
         self._loop = asyncio.get_running_loop()
         self._connections = LeaderConnections(config, broker_id, client_config, leaders, versions)
-        self._throttle = ReplicationThrottle(
-            samples=min(config.get_int("replication.quota.window.num"), MAX_SAMPLES),
-            sample_ms=config.get_int("replication.quota.window.size.seconds") * 1000,
-        )
+        samples = min(config.get_int("replication.quota.window.num"), MAX_SAMPLES)
+        sample_s = config.get_int("replication.quota.window.size.seconds")
+        self._throttle = ReplicationThrottle(samples=samples, sample_ms=sample_s * 1000)
         self._throttle.bytes_per_second = config.get_int(RATE)
         self._workers = ThreadPoolExecutor(TRUNCATORS, thread_name_prefix="replica-truncations")
         self._followed: dict[TopicPartition, _Followed] = {}
@@ -285,7 +284,10 @@ class ReplicaFetcherManager:
         """Give a partition up, until it is added again."""
         if not self._is_current(followed):
             return
-        logger.error(
+        # A fenced follower waits for the LeaderAndIsr request that is on its way: no fault.
+        fenced = error.code == ErrorCode.FENCED_LEADER_EPOCH
+        logger.log(
+            logging.INFO if fenced else logging.ERROR,
             "Partition %s is not followed any more in leader epoch %d: %s",
             followed.topic_partition,
             followed.start.leader_epoch,

@@ -32,6 +32,8 @@ __all__ = ["LeaderConnections"]
 
 FETCHERS: Final = 2**32
 """The connection of a leader's n-th fetcher has the leader's id plus (n + 1) times this number."""
+SAMPLES: Final = (2, 30.0)
+"""Number and seconds of the samples of a connection's metrics, as clients have them."""
 RECEIVE_BUFFER: Final = "replica.socket.receive.buffer.bytes"
 
 
@@ -60,7 +62,7 @@ class LeaderConnections:
             # Else the kernel sizes the buffer, which is faster than Kafka's 64 KB on a long way.
             values["receive.buffer.bytes"] = config.get_int(RECEIVE_BUFFER)
         client_config = client_config.replaced(**values)
-        metrics = ClientMetrics(client_config["metrics.num.samples"], client_config["metrics.sample.window.ms"] / 1000)
+        metrics = ClientMetrics(*SAMPLES)
         self._connections = Connections(
             client_config, f"broker-{broker_id}-fetcher", metrics, self._node, lambda node_id: None
         )
