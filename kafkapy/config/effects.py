@@ -23,7 +23,7 @@ NOTHING_READS: Final = (
     "sasl.mechanism.controller.*", "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.metadata.migration.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
-    "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.replication.*", "follower.*",
+    "alter.log.dirs.replication.quota.*", "follower.*",
     "log.local.retention.*",
 )  # fmt: skip
 """Whole families of keys."""
@@ -40,7 +40,7 @@ _SINGLE_KEYS: Final = frozenset((
     "num.replica.fetchers", "offsets.commit.required.acks", "principal.builder.class", "process.roles",
     "producer.purgatory.purge.interval.requests", "replica.fetch.backoff.ms", "replica.fetch.max.bytes",
     "replica.fetch.min.bytes", "replica.fetch.response.max.bytes", "replica.fetch.wait.max.ms",
-    "replica.lag.time.max.ms", "replica.selector.class", "replica.socket.receive.buffer.bytes",
+    "replica.socket.receive.buffer.bytes",
     "replica.socket.timeout.ms", "security.providers", "server.max.startup.time.ms",
     "sasl.kerberos.kinit.cmd", "sasl.login.callback.handler.class",
     "sasl.login.class", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
@@ -102,7 +102,7 @@ SASL_LISTENER_KEYS: Final = frozenset((
 
 TOPIC_WITHOUT_EFFECT: Final = frozenset((
     "errors.deadletterqueue.group.enable", "follower.replication.throttled.replicas",
-    "leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms",
+    "local.retention.bytes", "local.retention.ms",
     "max.decompressed.message.bytes", "message.format.version", "preallocate", "remote.copy.lag.bytes",
     "remote.copy.lag.ms", "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable",
 ))  # fmt: skip
