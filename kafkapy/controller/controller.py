@@ -138,6 +138,8 @@ class KafkaController:
         self._expired = False
         self._stopped = False
         self._session = 0
+        self.registered: list[Callable[[int], None]] = []
+        """Called with the broker epoch after each registration of this broker."""
         # The controller's node does not tell this: it may name this broker from an earlier session or epoch.
         self._elected = False
         self.current = self._make_controllership(epoch=0)
@@ -217,6 +219,8 @@ class KafkaController:
             raise register.taken(registration.id) from None
         self._session = self.store.store.session_id
         logger.info("Broker %d is registered with epoch %d", registration.id, self.registration.epoch)
+        for listener in self.registered:
+            listener(self.registration.epoch)
 
     def update_config(self, config: BrokerConfig) -> None:
         """Apply a broker configuration whose dynamic part has changed."""

@@ -51,11 +51,13 @@ from kafkapy.types import ZERO_UUID, IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.partition_log import PartitionLog
+    from kafkapy._speedups.log.replication import Replication
     from kafkapy._speedups.requests.partition_table import PartitionTable
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.config.topic import LogConfig
     from kafkapy.log.log_manager import LogManager
     from kafkapy.replica.fetcher_manager import ReplicaFetcherManager
+    from kafkapy.replica.isr import IsrManager
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
@@ -112,6 +114,8 @@ class ReplicaManager:
         """The changes of ISRs that this broker leads; None before its connection to the controller."""
         self.fetchers: ReplicaFetcherManager | None = None
         """The fetchers of partitions that other brokers lead; None in a cluster of one broker."""
+        self.failed_followers: dict[TopicPartition, errors.KafkaError] = {}
+        """Partitions whose fetcher gave up, until the controller sends another leader epoch."""
         self._notifications: set[asyncio.Task[None]] = set()
         self._moves = ReplicaAlterLogDirsManager(config, log_manager)
         self._altering_log_dirs = asyncio.Lock()
@@ -121,8 +125,8 @@ class ReplicaManager:
             quota_windows=config.get_int("replication.quota.window.num"),
             quota_window_ms=1000 * config.get_int("replication.quota.window.size.seconds"),
         )
-        self.replication.leader_rate = config.get_int(LEADER_RATE)
         """The lag time, live brokers and quota that all logs share."""
+        self.replication.leader_rate = config.get_int(LEADER_RATE)
         self.deletions = RecordDeletions(self.replication)
         self._opener = LogOpener(broker_id, log_manager, self._log_config, self.replication)
         self._openers = ThreadPoolExecutor(1, thread_name_prefix="replica-opens")
@@ -133,6 +137,10 @@ class ReplicaManager:
         self.deletion_listeners: list[Callable[[AbstractSet[str]], None]] = []
         """Called on the control loop with the names of topics that were deleted together, hosted here or not."""
         configs.listen(CONFIG_TOPICS, self._topic_config_changed)
+
+    def follow_with(self, fetchers: ReplicaFetcherManager) -> None:
+        """Copy what other brokers lead with these fetchers; before the controller's first request."""
+        self.fetchers = fetchers
 
     async def stop(self) -> None:
         """Stop messages to the controller and moves of replicas, and release the logs."""
@@ -244,6 +252,12 @@ class ReplicaManager:
     def _follows(self, each: LeaderAndIsrPartition) -> bool:
         return each.state.leader not in (self.broker_id, NO_LEADER)
 
+    def partition_failed(self, topic_partition: TopicPartition, leader_epoch: int, error: errors.KafkaError) -> None:
+        """Note a partition that its fetcher has given up, in the epoch that is still in force (FetcherEvents)."""
+        known = self._partitions.get(topic_partition)
+        if known is not None and known.leader_epoch == leader_epoch:
+            self.failed_followers[topic_partition] = error
+
     def _stop_fetchers(self, partitions: Iterable[TopicPartition]) -> None:
         if self.fetchers is not None:
             self.fetchers.remove(partitions)
@@ -318,6 +332,7 @@ class ReplicaManager:
         log.leader_throttled = names_replica(listed, partition.topic_partition.partition, self.broker_id)
 
     def _leadership_changed(self, partition: Partition) -> None:
+        self.failed_followers.pop(partition.topic_partition, None)
         if self.isr is not None and partition.log is not None:
             self.isr.leadership_changed(partition, partition.log)
         self.deletions.check()
@@ -436,10 +451,14 @@ class ReplicaManager:
         """Apply a changed broker configuration, which holds the topics' defaults."""
         self.config = config
         self._moves.update_config(config)
-        self.replication.leader_rate = config.get_int(LEADER_RATE)
-        if self.fetchers is not None:
-            self.fetchers.update_config(config)
+        self._apply_replication_config()
         self._apply_config(self._partitions.values())
+
+    def _apply_replication_config(self) -> None:
+        self.replication.lag_time_ms = self.config.get_int("replica.lag.time.max.ms")
+        self.replication.leader_rate = self.config.get_int(LEADER_RATE)
+        if self.fetchers is not None:
+            self.fetchers.update_config(self.config)
 
     def _apply_config(self, partitions: Iterable[Partition]) -> None:
         by_topic: dict[str, LogConfig] = {}
