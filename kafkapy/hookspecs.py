@@ -136,7 +136,7 @@ def register_metrics_reporters() -> Mapping[str, Callable[[BrokerConfig], Any]]:
 
 @hookspec
 def register_replica_selectors() -> Mapping[str, Callable[[BrokerConfig], ReplicaSelector]]:  # type: ignore[empty-body]
-    """Selectors of the replica that a consumer reads from, by name, for the key replica.selector.class (KIP-392).
+    """Selectors of consumers' replicas by name, for the key replica.selector.class (KIP-392).
 
     Each value is called with the broker's configuration, once, and gives a `kafkapy.replica.selectors.ReplicaSelector`.
     The broker calls its `select` on the control loop for each Fetch that a follower could serve, and `close` at its

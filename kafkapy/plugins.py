@@ -48,7 +48,7 @@ BUILTIN_PLUGINS: Final[Sequence[str]] = (
     "kafkapy.metadata.registered_stores",
     "kafkapy.coordinator.group.assignors.uniform",
     "kafkapy.coordinator.group.assignors.range",
-    "kafkapy.replica.selectors",
+    "kafkapy.replica.registered_selectors",
 )
 """Modules that register what kafkapy itself brings."""
 

@@ -253,7 +253,7 @@ class ReplicaManager:
         return each.state.leader not in (self.broker_id, NO_LEADER)
 
     def partition_failed(self, topic_partition: TopicPartition, leader_epoch: int, error: errors.KafkaError) -> None:
-        """Note a partition that its fetcher has given up, in the epoch that is still in force (FetcherEvents)."""
+        """Note a partition that its fetcher has given up (FetcherEvents)."""
         known = self._partitions.get(topic_partition)
         if known is not None and known.leader_epoch == leader_epoch:
             self.failed_followers[topic_partition] = error

@@ -7,13 +7,10 @@ data plane knows their rules, so it asks Python only for others. Source: org.apa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkapy.plugins import hookimpl
-
 if TYPE_CHECKING:
-    from kafkapy.config.broker import BrokerConfig
     from kafkapy.types import TopicPartition
 
 __all__ = ["ConsumerView", "LeaderSelector", "RackAwareReplicaSelector", "ReplicaSelector", "ReplicaView"]
@@ -50,7 +47,7 @@ class ReplicaSelector(ABC):
     def select(
         self, partition: TopicPartition, consumer: ConsumerView, replicas: Sequence[ReplicaView], leader: ReplicaView
     ) -> int | None:
-        """The id of the broker to read from; None, or the leader's id: the leader.
+        """The id of the broker to read from; None: the leader.
 
         `replicas`: the leader and the followers in the ISR that have the offset.
         """
@@ -87,13 +84,3 @@ class RackAwareReplicaSelector(LeaderSelector):
         if not near or leader in near:
             return None
         return max(near, key=lambda each: (each.log_end_offset, -each.since_caught_up_ms, each.broker_id)).broker_id
-
-
-def _without_config(kind: type[ReplicaSelector]) -> Callable[[BrokerConfig], ReplicaSelector]:
-    return lambda config: kind()
-
-
-@hookimpl
-def register_replica_selectors() -> Mapping[str, Callable[[BrokerConfig], ReplicaSelector]]:
-    """The built-in selectors."""
-    return {"leader": _without_config(LeaderSelector), "rack_aware": _without_config(RackAwareReplicaSelector)}
