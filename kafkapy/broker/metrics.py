@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kafkapy.controller.controller_stats import numbers_of
 from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.hosted import ShardState
@@ -111,6 +112,26 @@ METRICS: Final = (
     MetricSpec("kafka_controller_kafkacontroller_globalpartitioncount", GAUGE, (), "Partitions in the cluster."),
     MetricSpec("kafka_controller_kafkacontroller_offlinepartitionscount", GAUGE, (),
                "Partitions in the cluster without a leader."),
+    MetricSpec("kafka_controller_kafkacontroller_activebrokercount", GAUGE, (), "Live brokers."),
+    MetricSpec("kafka_controller_kafkacontroller_preferredreplicaimbalancecount", GAUGE, (),
+               "Partitions in the cluster that another replica than the preferred one leads."),
+    MetricSpec("kafka_controller_kafkacontroller_topicstodeletecount", GAUGE, (), "Topics whose deletion has begun."),
+    MetricSpec("kafka_controller_kafkacontroller_replicastodeletecount", GAUGE, (),
+               "Replicas of these topics that still exist."),
+    MetricSpec("kafka_controller_kafkacontroller_topicsineligibletodeletecount", GAUGE, (),
+               "Topics whose deletion waits, for instance for a dead broker."),
+    MetricSpec("kafka_controller_kafkacontroller_replicasineligibletodeletecount", GAUGE, (),
+               "Replicas that cannot be deleted now."),
+    MetricSpec("kafka_controller_kafkacontroller_controllerstate", GAUGE, (),
+               "Kind of the running event, 0 without one (kafka.controller.ControllerState)."),
+    MetricSpec("kafka_controller_controllereventmanager_eventqueuesize", GAUGE, (), "Events that wait."),
+    MetricSpec("kafka_controller_controllerchannelmanager_totalqueuesize", GAUGE, (),
+               "Requests that wait for brokers."),
+    MetricSpec("kafka_controller_controllerstats_events", COUNTER, ("state",), "Events by kind."),
+    MetricSpec("kafka_controller_controllerstats_rateandtimems", COUNTER, ("state",),
+               "Ms that events of the kind took, in total."),
+    MetricSpec("kafka_controller_controllerstats_uncleanleaderelections", COUNTER, (),
+               "Leaders that were elected out of sync."),
     MetricSpec("kafka_server_kafkaserver_brokerstate", GAUGE, (),
                "State of the broker: 0 not running, 1 starting, 2 recovering, 3 running, "
                "6 pending controlled shutdown, 7 shutting down."),
@@ -337,6 +358,21 @@ class BrokerCollector(Collector):
             "kafka_controller_kafkacontroller_offlinepartitionscount",
             sum(partition.leader < 0 for partition in partitions),
         )
+        prefix = "kafka_controller_kafkacontroller"
+        numbers, stats = numbers_of(context.controller), context.controller.stats
+        add(f"{prefix}_activebrokercount", numbers.active_brokers)
+        add(f"{prefix}_preferredreplicaimbalancecount", numbers.preferred_replica_imbalance)
+        add(f"{prefix}_topicstodeletecount", numbers.topics_to_delete)
+        add(f"{prefix}_replicastodeletecount", numbers.replicas_to_delete)
+        add(f"{prefix}_topicsineligibletodeletecount", numbers.ineligible_topics_to_delete)
+        add(f"{prefix}_replicasineligibletodeletecount", numbers.ineligible_replicas_to_delete)
+        add(f"{prefix}_controllerstate", stats.state)
+        add("kafka_controller_controllereventmanager_eventqueuesize", context.controller.queued_events)
+        add("kafka_controller_controllerchannelmanager_totalqueuesize", numbers.queued_requests)
+        for state, count in stats.counts.items():
+            add("kafka_controller_controllerstats_events", count, state)
+            add("kafka_controller_controllerstats_rateandtimems", 1000 * stats.seconds[state], state)
+        add("kafka_controller_controllerstats_uncleanleaderelections", stats.unclean_elections)
 
     def _groups(self, add: Any) -> None:
         coordinator = self._server.context.coordinators.group
