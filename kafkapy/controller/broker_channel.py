@@ -117,6 +117,9 @@ class _BrokerQueue:
             self._answered(self.broker.id, request, response)
             self._queue.task_done()
 
+    def queued(self) -> int:
+        return self._queue.qsize()
+
     async def drain(self) -> None:
         await self._queue.join()
 
@@ -153,6 +156,10 @@ class ControllerChannelManager:
         queue = self._queues.get(broker_id)
         if queue is not None:
             queue.put(request)
+
+    def queued(self) -> int:
+        """The number of requests that wait, for all brokers. Any thread."""
+        return sum(queue.queued() for queue in list(self._queues.values()))
 
     async def drain(self, broker_id: int) -> None:
         """Return when the broker has answered every request queued so far."""

@@ -22,6 +22,7 @@ from kafkapy import errors
 from kafkapy.controller import register
 from kafkapy.controller.broker_channel import ChannelFactory
 from kafkapy.controller.context import ControllerContext
+from kafkapy.controller.controller_stats import ControllerStats
 from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore
 from kafkapy.controller.controllership import Controllership
 from kafkapy.controller.event_queue import ControllerEventQueue
@@ -132,7 +133,8 @@ class KafkaController:
         self._logs_at_start = logs_at_start
         self._metadata_version = metadata_version
         self._balance: asyncio.TimerHandle | None = None
-        self._events = ControllerEventQueue(self._event_failed)
+        self.stats = ControllerStats()
+        self._events = ControllerEventQueue(self._event_failed, self.stats)
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
         self._expired = False
@@ -159,6 +161,7 @@ class KafkaController:
             lambda name, run: self._events.put(name, self._while_active(run)),
             self._node_changed,
             self._metadata_version,
+            self.stats,
         )
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -172,6 +175,11 @@ class KafkaController:
     def context(self) -> ControllerContext:
         """The cluster as this broker knows it while it is the controller."""
         return self.current.context
+
+    @property
+    def queued_events(self) -> int:
+        """The number of events that wait."""
+        return len(self._events)
 
     @property
     def epoch(self) -> int:
@@ -419,6 +427,9 @@ class KafkaController:
         async def follow_up() -> None:
             if not self.is_active or request.controller_epoch != self.context.epoch:
                 return
+            broker = self.context.live_brokers.get(broker_id)
+            if broker is None or broker.epoch != request.broker_epoch:
+                return  # an earlier registration of the broker answered
             if isinstance(request, StopReplica):
                 await stop_replica_response.run(self.current, broker_id, request, response)
             elif isinstance(request, LeaderAndIsr):

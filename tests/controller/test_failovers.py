@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from controller.several import SeveralBrokers, run_several, session_of
 from controller.test_several_brokers import create
-from waiting import until
+from waiting import until, until_not
 
 from kafkapy import errors
 from kafkapy.controller import controller as controller_module
 from kafkapy.controller.admin_requests import NewTopic
+from kafkapy.controller.context import ReplicaStatus
 from kafkapy.controller.controller_store import ControllerMovedError
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import BrokerResponse, LeaderAndIsr
 from kafkapy.metadata.metadata_version import MetadataVersion
-from kafkapy.metadata.store import Operation, SetData
+from kafkapy.metadata.store import Operation, SetData, StoreUnavailableError
 from kafkapy.metadata.znodes import (
     FEATURE,
     decode_feature,
@@ -250,5 +253,71 @@ def test_blocks_of_producer_ids_never_overlap() -> None:
         idle = cluster[3 - cluster.active.id].controller
         with pytest.raises(errors.NotControllerError):
             await idle.allocate_producer_ids(1, cluster[1].controller.broker_epoch)
+
+    run_several(test)
+
+
+# --- what cannot be read, and what fails half way ---------------------------------------------------------------------
+
+
+def test_nodes_that_cannot_be_read_keep_nobody_from_controlling() -> None:
+    async def test(cluster: SeveralBrokers) -> None:
+        await create(cluster, {0: [0, 1]})
+        store = cluster[2].store
+        await store.create("/brokers/ids/77", b"{", ephemeral=True)
+        await store.create("/brokers/topics/broken", b"[]")
+        for path in ("/isr_change_notification/isr_change_", "/log_dir_event_notification/log_dir_event_"):
+            await store.create(path, b"nonsense", sequential=True)
+        await cluster.settled()
+        for path in ("/isr_change_notification", "/log_dir_event_notification"):
+            await until_not(lambda path=path: store.children(path), "the notification is taken")
+        assert cluster.context.live_brokers.keys() == {0, 1, 2}
+        await cluster.kill(0)
+        assert cluster.state(T0).leader == 1
+        assert cluster.context.assignments.keys() == {"t"}
+
+    run_several(test)
+
+
+def test_a_broker_hears_of_its_replicas_although_the_store_failed_when_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(controller_module, "RETRY_MS", 5)
+
+    async def test(cluster: SeveralBrokers) -> None:
+        await create(cluster, {0: [1, 2]})
+        await cluster.kill(2)
+        replicas = cluster.active.controller.current.replicas
+        original, failed = replicas.handle_state_changes, []
+
+        async def fail_once(*arguments: Any) -> None:
+            if arguments[1] is ReplicaStatus.ONLINE and not failed:
+                failed.append(arguments)
+                raise StoreUnavailableError("/", "the connection is gone")
+            await original(*arguments)
+
+        monkeypatch.setattr(replicas, "handle_state_changes", fail_once)
+        await cluster.restart(2)
+        await until(lambda: T0 in cluster[2].host.hosted, "broker 2 follows")
+        await cluster.settled()
+        assert failed
+        assert cluster[2].host.cache.partition(*T0).leader == 1
+        await cluster.catch_up(T0, 2)
+
+    run_several(test)
+
+
+def test_an_answer_to_an_earlier_registration_counts_no_more() -> None:
+    async def test(cluster: SeveralBrokers) -> None:
+        await create(cluster, {0: [1, 2]})
+        controller, state = cluster.active.controller, cluster.state(T0)
+        old = LeaderAndIsr(0, controller.epoch, cluster[2].host.epoch - 1, {}, {})
+        answer = BrokerResponse(partition_errors={T0: ErrorCode.KAFKA_STORAGE_ERROR})
+        controller._answered(2, old, answer)
+        await cluster.settled()
+        assert cluster.state(T0) == state
+        controller._answered(2, replace(old, broker_epoch=cluster[2].host.epoch), answer)
+        await cluster.settled()
+        assert cluster.state(T0).isr == (1,)
 
     run_several(test)
