@@ -96,6 +96,16 @@ METRICS: Final = (
                "Partitions led here with fewer replicas in sync than assigned."),
     MetricSpec("kafka_server_replicamanager_underminisrpartitioncount", GAUGE, (),
                "Partitions led here with fewer replicas in sync than min.insync.replicas."),
+    MetricSpec("kafka_cluster_partition_atminisr", GAUGE, (),
+               "Partitions led here with exactly min.insync.replicas in sync."),
+    MetricSpec("kafka_server_replicamanager_reassigningpartitions", GAUGE, (),
+               "Partitions led here whose replicas are being reassigned."),
+    MetricSpec("kafka_server_replicamanager_isrexpands", COUNTER, (), "Replicas that joined an ISR led here."),
+    MetricSpec("kafka_server_replicamanager_isrshrinks", COUNTER, (), "Times that an ISR led here shrank."),
+    MetricSpec("kafka_server_replicamanager_failedisrupdates", COUNTER, (),
+               "Changes of an ISR that the controller refused."),
+    MetricSpec("kafka_server_leaderreplication_byterate", GAUGE, (),
+               "Bytes per second sent to throttled followers, over the windows of the replication quota."),
     MetricSpec("kafka_controller_kafkacontroller_activecontrollercount", GAUGE, (),
                "1 when this broker is the controller."),
     MetricSpec("kafka_controller_kafkacontroller_globaltopiccount", GAUGE, (), "Topics in the cluster."),
@@ -307,24 +317,34 @@ class BrokerCollector(Collector):
 
     def _replicas(self, add: Any) -> None:
         server = self._server
-        hosted = leaders = offline = under_replicated = under_min_isr = 0
-        snapshot = server.context.metadata_cache.snapshot
+        replicas = server.context.replica_manager
+        hosted = leaders = offline = under_replicated = under_min_isr = at_min_isr = reassigning = 0
         for log in server.context.log_manager.logs().values():
             hosted += 1
-            if log.offline_errno:
-                offline += 1
-            if not log.is_leader:
+            offline += bool(log.offline_errno)
+        for partition in replicas.partitions.values():
+            assignment, led = partition.assignment, partition.log
+            if assignment is None or led is None or not partition.is_leader:
                 continue
             leaders += 1
-            known = snapshot.partition(log.topic, log.partition)
-            if known is not None:
-                under_replicated += len(known.isr) < len(known.replicas)
-                under_min_isr += len(known.isr) < log.config.min_insync_replicas
+            in_sync = len(assignment.state.isr)
+            # New replicas of a reassignment do not make a partition under-replicated.
+            under_replicated += in_sync < len(set(assignment.replicas) - set(assignment.adding))
+            under_min_isr += in_sync < led.min_in_sync_replicas
+            at_min_isr += in_sync == led.min_in_sync_replicas
+            reassigning += bool(assignment.adding or assignment.removing)
         add("kafka_server_replicamanager_partitioncount", hosted)
         add("kafka_server_replicamanager_leadercount", leaders)
         add("kafka_server_replicamanager_offlinereplicacount", offline)
         add("kafka_server_replicamanager_underreplicatedpartitions", under_replicated)
         add("kafka_server_replicamanager_underminisrpartitioncount", under_min_isr)
+        add("kafka_cluster_partition_atminisr", at_min_isr)
+        add("kafka_server_replicamanager_reassigningpartitions", reassigning)
+        isr = replicas.isr
+        add("kafka_server_replicamanager_isrexpands", 0 if isr is None else isr.expands)
+        add("kafka_server_replicamanager_isrshrinks", 0 if isr is None else isr.shrinks)
+        add("kafka_server_replicamanager_failedisrupdates", 0 if isr is None else isr.failed)
+        add("kafka_server_leaderreplication_byterate", replicas.replication.leader_throughput())
         add("kafka_server_kafkaserver_brokerstate", server.state.value)
 
     def _controller(self, add: Any) -> None:

@@ -167,6 +167,10 @@ class ControllerChannelManager:
         if queue is not None:
             await queue.drain()
 
+    async def drain_all(self) -> None:
+        """Return when all brokers have answered every request queued so far."""
+        await asyncio.gather(*(queue.drain() for queue in list(self._queues.values())))
+
     async def close(self) -> None:
         """Close all channels."""
         for broker_id in list(self._queues):

@@ -86,6 +86,8 @@ WATCHED: Final = (broker_change, topic_change, topic_deletion, log_dir_event_not
 WRITTEN_BY_TOOLS: Final = (partition_reassignment, preferred_election)
 """Events that follow single nodes, which old tools write."""
 UNCLEAN: Final = "unclean.leader.election.enable"
+DRAIN_S: Final = 2.0
+"""Seconds that a stopping controller waits for the brokers' answers."""
 RETRY_MS: Final = 1000
 """Pause in ms after a store error within a step, before the store is read again."""
 
@@ -477,6 +479,11 @@ class KafkaController:
         remaining: set[TopicPartition] = await self.submit(
             controlled_shutdown.NAME, lambda: controlled_shutdown.run(self.current, broker_id, broker_epoch)
         )
+        if broker_id == self.broker_id:
+            # This controller ends soon: brokers must know their new roles before.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_S):
+                    await self.current.channels.drain_all()
         return remaining
 
     # --- requests of administrators -----------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from controller.several import SeveralBrokers, run_several
 from waiting import until, until_not
@@ -224,6 +226,22 @@ def test_a_stopping_broker_hands_over_and_stops_to_follow() -> None:
         assert cluster.context.shutting_down_brokers == set()
         await cluster.restart(2)
         assert cluster.context.eligible_brokers == {0, 1, 2}
+
+    run_several(test)
+
+
+def test_a_stopping_controller_has_told_the_others_when_it_ends() -> None:
+    async def test(cluster: SeveralBrokers) -> None:
+        await create(cluster, {0: [0, 1]})
+        cluster[2].host.reachable = False
+        stopping = asyncio.create_task(
+            cluster[0].controller.controlled_shutdown(0, cluster[0].controller.broker_epoch)
+        )
+        await until(lambda: cluster[1].host.leads(T0), "broker 1 leads")
+        assert not stopping.done()
+        cluster[2].host.reachable = True
+        assert await stopping == set()
+        assert cluster[2].host.cache.partition(*T0).leader == 1
 
     run_several(test)
 
