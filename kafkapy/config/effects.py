@@ -37,7 +37,7 @@ _SINGLE_KEYS: Final = frozenset((
     "log.cleaner.io.buffer.size", "log.dir.failure.timeout.ms", "log.message.format.version", "log.preallocate",
     "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
     "offsets.commit.required.acks", "principal.builder.class", "process.roles",
-    "producer.purgatory.purge.interval.requests", "replica.selector.class",
+    "producer.purgatory.purge.interval.requests",
     "security.providers", "server.max.startup.time.ms", "sasl.kerberos.kinit.cmd", "sasl.login.callback.handler.class",
     "sasl.login.class", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
     "sasl.oauthbearer.header.urlencode", "sasl.oauthbearer.token.endpoint.url",
@@ -97,8 +97,7 @@ SASL_LISTENER_KEYS: Final = frozenset((
 """Keys of SASL that work for one listener, some also for one mechanism of it."""
 
 TOPIC_WITHOUT_EFFECT: Final = frozenset((
-    "errors.deadletterqueue.group.enable",
-    "leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms",
+    "errors.deadletterqueue.group.enable", "local.retention.bytes", "local.retention.ms",
     "max.decompressed.message.bytes", "message.format.version", "preallocate", "remote.copy.lag.bytes",
     "remote.copy.lag.ms", "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable",
 ))  # fmt: skip

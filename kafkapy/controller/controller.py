@@ -22,6 +22,7 @@ from kafkapy import errors
 from kafkapy.controller import register
 from kafkapy.controller.broker_channel import ChannelFactory
 from kafkapy.controller.context import ControllerContext
+from kafkapy.controller.controller_stats import ControllerStats
 from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore
 from kafkapy.controller.controllership import Controllership
 from kafkapy.controller.event_queue import ControllerEventQueue
@@ -85,6 +86,8 @@ WATCHED: Final = (broker_change, topic_change, topic_deletion, log_dir_event_not
 WRITTEN_BY_TOOLS: Final = (partition_reassignment, preferred_election)
 """Events that follow single nodes, which old tools write."""
 UNCLEAN: Final = "unclean.leader.election.enable"
+DRAIN_S: Final = 2.0
+"""Seconds that a stopping controller waits for the brokers' answers."""
 RETRY_MS: Final = 1000
 """Pause in ms after a store error within a step, before the store is read again."""
 
@@ -132,7 +135,8 @@ class KafkaController:
         self._logs_at_start = logs_at_start
         self._metadata_version = metadata_version
         self._balance: asyncio.TimerHandle | None = None
-        self._events = ControllerEventQueue(self._event_failed)
+        self.stats = ControllerStats()
+        self._events = ControllerEventQueue(self._event_failed, self.stats)
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
         self._expired = False
@@ -159,6 +163,7 @@ class KafkaController:
             lambda name, run: self._events.put(name, self._while_active(run)),
             self._node_changed,
             self._metadata_version,
+            self.stats,
         )
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -172,6 +177,11 @@ class KafkaController:
     def context(self) -> ControllerContext:
         """The cluster as this broker knows it while it is the controller."""
         return self.current.context
+
+    @property
+    def queued_events(self) -> int:
+        """The number of events that wait."""
+        return len(self._events)
 
     @property
     def epoch(self) -> int:
@@ -469,6 +479,11 @@ class KafkaController:
         remaining: set[TopicPartition] = await self.submit(
             controlled_shutdown.NAME, lambda: controlled_shutdown.run(self.current, broker_id, broker_epoch)
         )
+        if broker_id == self.broker_id:
+            # This controller ends soon: brokers must know their new roles before.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_S):
+                    await self.current.channels.drain_all()
         return remaining
 
     # --- requests of administrators -----------------------------------------------------------------------------------

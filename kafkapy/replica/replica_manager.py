@@ -45,6 +45,7 @@ from kafkapy.replica.log_opener import LogOpener
 from kafkapy.replica.offset_lookup import FoundOffset, legacy_offsets, lookup
 from kafkapy.replica.partition import Partition
 from kafkapy.replica.record_deletions import DeletedRecords, RecordDeletions
+from kafkapy.replica.throttles import names_replica
 from kafkapy.slices import in_slices
 from kafkapy.types import ZERO_UUID, IsolationLevel, TopicPartition
 
@@ -64,6 +65,7 @@ STORE_RETRY_S: Final = 0.5
 """Pause in seconds before the metadata store is asked again after an error."""
 HIGH_WATERMARK: Final = -1
 """The offset of a DeleteRecords that deletes everything below the high watermark."""
+LEADER_RATE: Final = "leader.replication.throttled.rate"
 LOGGED_AT_MOST: Final = 100
 """Most partitions of one request whose failed moves are logged."""
 
@@ -118,9 +120,13 @@ class ReplicaManager:
         self._moves = ReplicaAlterLogDirsManager(config, log_manager)
         self._altering_log_dirs = asyncio.Lock()
         # The controller's requests come one at a time. Work of others on worker threads does not delay an election.
-        self.replication = Replication(config.get_int("replica.lag.time.max.ms"))
-        self.replication.leader_rate = config.get_int("leader.replication.throttled.rate")
+        self.replication = Replication(
+            config.get_int("replica.lag.time.max.ms"),
+            quota_windows=config.get_int("replication.quota.window.num"),
+            quota_window_ms=1000 * config.get_int("replication.quota.window.size.seconds"),
+        )
         """The lag time, live brokers and quota that all logs share."""
+        self.replication.leader_rate = config.get_int(LEADER_RATE)
         self.deletions = RecordDeletions(self.replication)
         self._opener = LogOpener(broker_id, log_manager, self._log_config, self.replication)
         self._openers = ThreadPoolExecutor(1, thread_name_prefix="replica-opens")
@@ -247,7 +253,7 @@ class ReplicaManager:
         return each.state.leader not in (self.broker_id, NO_LEADER)
 
     def partition_failed(self, topic_partition: TopicPartition, leader_epoch: int, error: errors.KafkaError) -> None:
-        """Note a partition that its fetcher has given up, in the epoch that is still in force (FetcherEvents)."""
+        """Note a partition that its fetcher has given up (FetcherEvents)."""
         known = self._partitions.get(topic_partition)
         if known is not None and known.leader_epoch == leader_epoch:
             self.failed_followers[topic_partition] = error
@@ -314,11 +320,16 @@ class ReplicaManager:
         partition.assignment = each
         if partition.log is not log:
             partition.log = log
+            self._throttle(partition, log)
             self._table.set_log(topic_partition.topic, topic_partition.partition, log)
         self._partitions[topic_partition] = partition
         if self._log_manager.futures.is_moving(topic_partition):
             self._moves.add(topic_partition)
         self._leadership_changed(partition)
+
+    def _throttle(self, partition: Partition, log: PartitionLog) -> None:
+        listed = log.config.leader_replication_throttled_replicas
+        log.leader_throttled = names_replica(listed, partition.topic_partition.partition, self.broker_id)
 
     def _leadership_changed(self, partition: Partition) -> None:
         self.failed_followers.pop(partition.topic_partition, None)
@@ -445,7 +456,7 @@ class ReplicaManager:
 
     def _apply_replication_config(self) -> None:
         self.replication.lag_time_ms = self.config.get_int("replica.lag.time.max.ms")
-        self.replication.leader_rate = self.config.get_int("leader.replication.throttled.rate")
+        self.replication.leader_rate = self.config.get_int(LEADER_RATE)
         if self.fetchers is not None:
             self.fetchers.update_config(self.config)
 
@@ -457,6 +468,7 @@ class ReplicaManager:
                 if topic not in by_topic:
                     by_topic[topic] = self._log_config(topic)
                 partition.log.update_config(by_topic[topic])
+                self._throttle(partition, partition.log)
         if self.fetchers is not None:
             self.fetchers.update_topics(by_topic)
 

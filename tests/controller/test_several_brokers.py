@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from controller.several import SeveralBrokers, run_several
 from waiting import until, until_not
 
 from kafkapy import errors
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
+from kafkapy.controller.controller_stats import ControllerNumbers, numbers_of
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import LeaderAndIsr, StopReplica, UpdateMetadata
 from kafkapy.metadata.znodes import PartitionState, TopicAssignment, decode_topic, encode_topic, topic_path
@@ -112,6 +115,7 @@ def test_an_unclean_leader_is_elected_once_that_is_allowed(how: str) -> None:
         await cluster.settled()
         state = cluster.state(T0)
         assert (state.isr, state.recovering) == ((2,), True)
+        assert cluster.active.controller.stats.unclean_elections == 1
         assert cluster[2].host.leads(T0)
         # The leader has recovered at once, and says so.
         answer = await cluster.alter_isr(T0, (2,))
@@ -222,6 +226,22 @@ def test_a_stopping_broker_hands_over_and_stops_to_follow() -> None:
         assert cluster.context.shutting_down_brokers == set()
         await cluster.restart(2)
         assert cluster.context.eligible_brokers == {0, 1, 2}
+
+    run_several(test)
+
+
+def test_a_stopping_controller_has_told_the_others_when_it_ends() -> None:
+    async def test(cluster: SeveralBrokers) -> None:
+        await create(cluster, {0: [0, 1]})
+        cluster[2].host.reachable = False
+        stopping = asyncio.create_task(
+            cluster[0].controller.controlled_shutdown(0, cluster[0].controller.broker_epoch)
+        )
+        await until(lambda: cluster[1].host.leads(T0), "broker 1 leads")
+        assert not stopping.done()
+        cluster[2].host.reachable = True
+        assert await stopping == set()
+        assert cluster[2].host.cache.partition(*T0).leader == 1
 
     run_several(test)
 
@@ -382,5 +402,34 @@ def test_an_unreachable_broker_gets_all_requests_in_order_when_it_is_back() -> N
         await cluster.settled()
         assert set(cluster[2].host.hosted) == {T0, TopicPartition("u", 0)}
         assert cluster[2].host.cache.partition(*T0).isr == (1,)
+
+    run_several(test)
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_of_the_controller() -> None:
+    async def test(cluster: SeveralBrokers) -> None:
+        controller = cluster.active.controller
+        await create(cluster, {0: [1, 2], 1: [2, 1]})
+        assert numbers_of(controller) == ControllerNumbers(active_brokers=3)
+        assert controller.stats.counts["TopicChange"] >= 1
+        await cluster.kill(1)
+        assert numbers_of(controller) == ControllerNumbers(active_brokers=2, preferred_replica_imbalance=1)
+        await cluster.active.admin.delete_topics(["t"], timeout_ms=20)
+        await cluster.settled()
+        # The replicas of the live broker are gone.
+        assert numbers_of(controller) == ControllerNumbers(
+            2,
+            topics_to_delete=1,
+            replicas_to_delete=2,
+            ineligible_topics_to_delete=1,
+            ineligible_replicas_to_delete=2,
+        )
+        assert controller.stats.counts["LeaderElection"] >= 3
+        assert controller.stats.counts["TopicDeletion"] >= 1
+        assert controller.stats.unclean_elections == 0
+        assert numbers_of(cluster[2].controller) == ControllerNumbers()
 
     run_several(test)

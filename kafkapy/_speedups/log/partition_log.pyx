@@ -49,6 +49,7 @@ from kafkapy._speedups.log.producer_state cimport ORIGIN_CLIENT, ORIGIN_COORDINA
 from kafkapy._speedups.log.raw_batches cimport append_bytes, find_timestamp_bytes, newest_record_timestamp, read_bytes
 from kafkapy._speedups.log.segment cimport segment_detach, segment_ref, segment_unref
 from kafkapy._speedups.log.state cimport (
+    advance_high_watermark_locked,
     fire,
     lock_settled,
     log_new,
@@ -220,6 +221,7 @@ cdef class PartitionLog(ReplicatedLog):
     def update_config(self, object config):
         """Applies a LogConfig (attributes named like Kafka's topic keys, dots as underscores)."""
         cdef LogConfigState c
+        cdef vector[Waiter] woken
         c.max_message_bytes = config.max_message_bytes
         c.segment_bytes = config.segment_bytes
         c.segment_ms = config.segment_ms
@@ -240,7 +242,11 @@ cdef class PartitionLog(ReplicatedLog):
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
             self.state.config = c
+            # A lower min.insync.replicas may let it move.
+            advance_high_watermark_locked(self.state)
+            take_waiters_locked(self.state, False, &woken)
             pthread_mutex_unlock(&self.state.mutex)
+            fire(&woken)
         self.config = config
 
     # ---- append and read ----

@@ -7,6 +7,8 @@ Versions:
 0: the API (KIP-107).
 1: the response leaves before the pause of a throttled client (KIP-219).
 2: flexible encoding with tagged fields (KIP-482).
+
+Known gaps: none.
 """
 
 from __future__ import annotations
