@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kafkapy.config.config_def import ConfigKey
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.metadata.store import MetadataStore
+    from kafkapy.replica.selectors import ReplicaSelector
     from kafkapy.security.authorizer.base import Authorizer
     from kafkapy.security.sasl.base import CallbackHandler, SaslMechanism
     from kafkapy.types import TopicPartition
@@ -130,6 +131,16 @@ def register_metrics_reporters() -> Mapping[str, Callable[[BrokerConfig], Any]]:
 
     Each value is called with the broker's configuration and gives an object with ``start(collectors)`` and ``close()``;
     collectors are `prometheus_client` collectors that read the broker's counters when they are asked.
+    """
+
+
+@hookspec
+def register_replica_selectors() -> Mapping[str, Callable[[BrokerConfig], ReplicaSelector]]:  # type: ignore[empty-body]
+    """Selectors of consumers' replicas by name, for the key replica.selector.class (KIP-392).
+
+    Each value is called with the broker's configuration, once, and gives a `kafkapy.replica.selectors.ReplicaSelector`.
+    The broker calls its `select` on the control loop for each Fetch that a follower could serve, and `close` at its
+    end. Built in: ``leader``, ``rack_aware``, which the data plane runs itself.
     """
 
 

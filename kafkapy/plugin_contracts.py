@@ -56,6 +56,7 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "register_group_assignors": ("name", "assign"),
     "register_metrics_reporters": ("start", "close"),
+    "register_replica_selectors": ("select", "close"),
 }
 """Methods and attributes of what the factories of a hook make."""
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.metadata.store import MetadataStore
+    from kafkapy.replica.selectors import ReplicaSelector
     from kafkapy.security.authorizer.base import Authorizer
     from kafkapy.security.sasl.base import CallbackHandler, SaslMechanism
 
@@ -47,6 +48,7 @@ BUILTIN_PLUGINS: Final[Sequence[str]] = (
     "kafkapy.metadata.registered_stores",
     "kafkapy.coordinator.group.assignors.uniform",
     "kafkapy.coordinator.group.assignors.range",
+    "kafkapy.replica.registered_selectors",
 )
 """Modules that register what kafkapy itself brings."""
 
@@ -63,6 +65,13 @@ ASSIGNOR_ALIASES: Final[Mapping[str, str]] = {
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
 """Built-in names for Kafka's class names."""
+
+SELECTOR_ALIASES: Final[Mapping[str, str]] = {
+    "": "leader",
+    "org.apache.kafka.common.replica.LeaderSelector": "leader",
+    "org.apache.kafka.common.replica.RackAwareReplicaSelector": "rack_aware",
+}
+"""Built-in names for Kafka's class names, and for no name."""
 
 JMX_REPORTER: Final = "org.apache.kafka.common.metrics.JmxReporter"
 """Kafka's default reporter. It is left out: there is no JMX, and metrics.listeners serves Prometheus."""
@@ -169,6 +178,11 @@ class PluginManager:
     def metrics_reporters(self) -> Mapping[str, Callable[[BrokerConfig], Any]]:
         """Metrics-reporter factories by name."""
         return self._table("register_metrics_reporters")
+
+    @cached_property
+    def replica_selectors(self) -> Mapping[str, Callable[[BrokerConfig], ReplicaSelector]]:
+        """Replica-selector factories by name."""
+        return self._table("register_replica_selectors")
 
     @cached_property
     def commands(self) -> Mapping[str, Command]:
@@ -279,6 +293,19 @@ class PluginManager:
         hook, table = "register_metrics_reporters", self.metrics_reporters
         names = [name for name in config.get_list(key) if name != JMX_REPORTER]
         return [self._make(hook, key, name, table, name, config) for name in names]
+
+    def create_replica_selector(self, config: BrokerConfig) -> ReplicaSelector:
+        """The configured selector of consumers' replicas.
+
+        ConfigError when replica.selector.class names one that is not registered.
+        """
+        key = "replica.selector.class"
+        configured = config.get_optional_str(key) or ""
+        name = SELECTOR_ALIASES.get(configured, configured)
+        selector: ReplicaSelector = self._make(
+            "register_replica_selectors", key, name, self.replica_selectors, configured, config
+        )
+        return selector
 
     # --- events -----------------------------------------------------------------------------------------------
 

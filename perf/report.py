@@ -78,6 +78,17 @@ COLUMNS: dict[str, list[Metric]] = {
         P99,
         LOAD,
     ],
+    "W10": [
+        CPU_GB,
+        THROUGHPUT,
+        Metric("mb_per_s", "throughput, MB/s", digits=0, less=False),
+        P99,
+        Metric("seconds", "time, s"),
+        Metric("gap_s", "longest gap, s"),
+        Metric("failover_s", "controller failover less the session, s"),
+        Metric("restart_s", "restart until in sync, s"),
+        Metric("rss_mb", "RSS of a broker, MB", digits=0),
+    ],
     "X": [CPU_GB, Metric("mb_per_s", "throughput, MB/s", digits=0, less=False)],
 }
 
@@ -116,10 +127,18 @@ FLOORS = [
     Floor("W5", START_CLEAN, APACHE, 0.2, "10,000 partitions", "unpinned"),
     Floor("W9", CPU_GB, APACHE, 0.5),
     Floor("W9", CPU_GB, LIMIT, 1.25),
+    Floor("W10", CPU_GB, APACHE, 0.4, "64 KB", "unpinned"),
+    Floor("W10", P99, APACHE, 0.4, "half of the maximum", "unpinned"),
+    Floor("W10", Metric("seconds", "time, s"), APACHE, 0.5, "SIGKILL", "unpinned"),
+    Floor("W10", Metric("gap_s", "longest gap, s"), APACHE, 0.5, "rolling restart", "unpinned"),
+    Floor("W10", Metric("failover_s", "controller failover less the session, s"), APACHE, 0.2, "3 x", "unpinned"),
+    Floor("W10", Metric("restart_s", "restart until in sync, s"), APACHE, 0.2, "3 x", "unpinned"),
+    Floor("W10", Metric("rss_mb", "RSS of a broker, MB"), APACHE, 0.2, "3 x", "unpinned"),
     Floor("W6", START, APACHE, 0.1, mode="unpinned"),
     Floor("W6", IDLE_RSS, APACHE, 0.15, mode="unpinned"),
     Floor("W6", LOAD_RSS, APACHE, 0.2, mode="unpinned"),
 ]
+
 
 @dataclass(frozen=True)
 class Headline:

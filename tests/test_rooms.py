@@ -20,7 +20,8 @@ MAY_CIMPORT: dict[str, set[str]] = {
     "requests": {"base", "protocol", "records", "log"},
     "network": {"base", "requests"},
     "clients": {"base", "protocol", "records"},
-    "testing": {"base", "protocol", "records", "log", "requests", "network", "clients"},
+    "replica": {"base", "log", "clients"},
+    "testing": {"base", "protocol", "records", "log", "requests", "network", "clients", "replica"},
 }
 """A room, and the rooms whose kernels it may cimport beside its own."""
 

@@ -219,6 +219,9 @@ class Coordinators:
             self.transactions.close()
         if self._made("cluster_markers"):
             self.cluster_markers.close()
+        for peers in self._peers.values():
+            # Clients that wait for other brokers get an answer now.
+            peers.cancel()
         if self._made("transaction"):
             self.transaction.stop()
         if self._made("markers"):

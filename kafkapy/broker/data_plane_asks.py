@@ -15,13 +15,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from kafkapy._speedups.network.network_request import ASK_AUTHORIZE, ASK_CONVERT, ASK_PRINCIPAL, ASK_VERIFY
+from kafkapy._speedups.network.network_request import (
+    ASK_AUTHORIZE,
+    ASK_CONVERT,
+    ASK_PRINCIPAL,
+    ASK_SELECT,
+    ASK_VERIFY,
+)
 from kafkapy.broker.context import CLUSTER_NAME, BrokerContext, NetworkContext, decide
 from kafkapy.broker.message_conversion import PRODUCE, ConversionCounts, MessageConversion
 from kafkapy.config.topic import LogConfig
 from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
 from kafkapy.coordinator.transaction.verification import Operation, produce_error
 from kafkapy.errors import ErrorCode, code_of
+from kafkapy.replica.selectors import ConsumerView, ReplicaView
 from kafkapy.types import AclOperation, CompressionType, ResourceType, TopicPartition
 
 if TYPE_CHECKING:
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
     from kafkapy.coordinator.result import Later
     from kafkapy.coordinator.transaction.verification import Refusals
     from kafkapy.records.validator import RecordRules
+    from kafkapy.replica.selectors import ReplicaSelector
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
@@ -50,11 +58,13 @@ class DataPlaneAsks:
         threads: int,
         conversions: ConversionCounts,
         answer_principal: Callable[[NetworkRequest], None],
+        replica_selector: ReplicaSelector,
     ) -> None:
         self._broker = broker
         self._log_config = log_config
         self._conversions = conversions
         self._answer_principal = answer_principal
+        self._selector = replica_selector
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="kafka-request-handler")
         self._conversion = MessageConversion(log_config, conversions)
 
@@ -66,6 +76,8 @@ class DataPlaneAsks:
             self._conversion.answer(request)
         elif request.ask_kind == ASK_VERIFY:
             self._verify(request)
+        elif request.ask_kind == ASK_SELECT:
+            self._select(request)
         elif request.ask_kind == ASK_PRINCIPAL:
             self._answer_principal(request)
         else:
@@ -123,6 +135,45 @@ class DataPlaneAsks:
             request.close()
         else:
             answer.then(answered)
+
+    # --- replicas for consumers ---------------------------------------------------------------------------------
+
+    def _select(self, request: NetworkRequest) -> None:
+        consumer = ConsumerView(
+            request.client_id or "",
+            "",
+            request.principal,
+            request.peer_host,
+            request.listener_name,
+        )
+        brokers = self._broker.metadata_cache.snapshot.brokers
+        own_id = self._broker.node_id
+
+        def view(broker_id: int, log_end: int, since_ms: int) -> ReplicaView:
+            known = brokers.get(broker_id)
+            return ReplicaView(broker_id, None if known is None else known.rack, log_end, since_ms)
+
+        for question in request.questions:
+            index = int(question)
+            topic, partition, _, rack, log_end, followers = request.replica_selection(index)
+            leader = view(own_id, log_end, 0)
+            # A consumer cannot go to a replica without an address on its listener.
+            reachable = [
+                view(*each)
+                for each in followers
+                if self._broker.metadata_cache.endpoint(each[0], request.listener_name) is not None
+            ]
+            chosen = None
+            try:
+                chosen = self._selector.select(
+                    TopicPartition(topic, partition), consumer._replace(rack=rack), [leader, *reachable], leader
+                )
+            except Exception:
+                # A plugin is foreign code: the consumer reads from the leader then.
+                logger.exception("The replica selector failed for %s-%d; the leader serves the fetch", topic, partition)
+            if chosen is not None and any(each.broker_id == chosen for each in reachable):
+                request.select_replica(index, chosen)
+        request.resume()
 
     # --- records ------------------------------------------------------------------------------------------------
 

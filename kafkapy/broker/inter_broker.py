@@ -8,9 +8,10 @@ org.apache.kafka.common.network.ChannelBuilders.clientChannelBuilder, kafka.comm
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from kafkapy.clients.cluster import BrokerNode
 from kafkapy.clients.connections import Connections
@@ -19,7 +20,7 @@ from kafkapy.clients.network_client import RequestOf
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.client_security import KEYS
 from kafkapy.config.clients import COMMON, ClientConfig
-from kafkapy.errors import UnsupportedVersionError
+from kafkapy.errors import KafkaConnectionError, UnsupportedVersionError
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.protocol.schema import Request
@@ -28,8 +29,6 @@ from kafkapy.types import Endpoint
 __all__ = ["EndpointOf", "InterBrokerClient", "endpoints_of", "inter_broker_client_config"]
 
 MECHANISM: Final = "sasl.mechanism"
-NOWHERE: Final = "127.0.0.1:9092"
-"""A bootstrap server for the configuration; InterBrokerClient has addresses by broker id and does not use it."""
 RECONNECT_BACKOFF_MS: Final = 50
 """The pause before another attempt to connect, as in Kafka constant: a restarted broker is found at once."""
 
@@ -53,6 +52,9 @@ class InterBrokerClient:
     loop. An InterBrokerSender.
     """
 
+    NOWHERE: ClassVar = "127.0.0.1:9092"
+    """A bootstrap server for a configuration; addresses are those of `endpoint_of`, so it is not used."""
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -69,7 +71,8 @@ class InterBrokerClient:
         request, default controller.socket.timeout.ms.
         """
         self._endpoint_of = endpoint_of
-        client_config = inter_broker_client_config(config, [NOWHERE], listener_name).replaced(
+        self._client_id = f"broker-{broker_id}-{purpose}"
+        self._client_config = inter_broker_client_config(config, [self.NOWHERE], listener_name).replaced(
             **{
                 "request.timeout.ms": timeout_ms or config.get_int("controller.socket.timeout.ms"),
                 "reconnect.backoff.ms": RECONNECT_BACKOFF_MS,
@@ -77,10 +80,19 @@ class InterBrokerClient:
                 "connections.max.idle.ms": config.get_int("connections.max.idle.ms"),
             }
         )
-        metrics = ClientMetrics(*SAMPLES)
-        self._connections = Connections(
-            client_config, f"broker-{broker_id}-{purpose}", metrics, self._node, lambda node_id: None
-        )
+        self._made: Connections | None = None
+        self._closed = False
+
+    @property
+    def _connections(self) -> Connections:
+        """The connections; the first one asked for begins their thread."""
+        if self._closed:
+            raise KafkaConnectionError("the broker is stopping")
+        if self._made is None:
+            self._made = Connections(
+                self._client_config, self._client_id, ClientMetrics(*SAMPLES), self._node, lambda node_id: None
+            )
+        return self._made
 
     async def send(
         self,
@@ -120,25 +132,21 @@ class InterBrokerClient:
 
         Requests in flight fail with KafkaConnectionError.
         """
-        connection = self._connections.by_node.get(broker_id)
-        if connection is not None:
-            self._connections.forget(broker_id)
+        if self._made is not None and broker_id in self._made.by_node:
+            self._made.forget(broker_id)
 
     async def close(self) -> None:
         """Close all connections. A second call does nothing.
 
         Requests in flight fail with KafkaConnectionError.
         """
-        if self._connections.closed:
+        self._closed = True
+        if self._made is None or self._made.closed:
             return
-        tasks = self._connections.cancel()
-        self._connections.close()
-        for task in tasks:
-            try:
-                await task
-            except BaseException:  # cancelled above
-                continue
-        await self._connections.close_security()
+        tasks = self._made.cancel()
+        self._made.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._made.close_security()
 
     def _node(self, broker_id: int) -> BrokerNode | None:
         endpoint = self._endpoint_of(broker_id)

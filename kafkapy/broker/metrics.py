@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kafkapy.controller.controller_stats import numbers_of
 from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.hosted import ShardState
@@ -95,12 +96,42 @@ METRICS: Final = (
                "Partitions led here with fewer replicas in sync than assigned."),
     MetricSpec("kafka_server_replicamanager_underminisrpartitioncount", GAUGE, (),
                "Partitions led here with fewer replicas in sync than min.insync.replicas."),
+    MetricSpec("kafka_cluster_partition_atminisr", GAUGE, (),
+               "Partitions led here with exactly min.insync.replicas in sync."),
+    MetricSpec("kafka_server_replicamanager_reassigningpartitions", GAUGE, (),
+               "Partitions led here whose replicas are being reassigned."),
+    MetricSpec("kafka_server_replicamanager_isrexpands", COUNTER, (), "Replicas that joined an ISR led here."),
+    MetricSpec("kafka_server_replicamanager_isrshrinks", COUNTER, (), "Times that an ISR led here shrank."),
+    MetricSpec("kafka_server_replicamanager_failedisrupdates", COUNTER, (),
+               "Changes of an ISR that the controller refused."),
+    MetricSpec("kafka_server_leaderreplication_byterate", GAUGE, (),
+               "Bytes per second sent to throttled followers, over the windows of the replication quota."),
     MetricSpec("kafka_controller_kafkacontroller_activecontrollercount", GAUGE, (),
                "1 when this broker is the controller."),
     MetricSpec("kafka_controller_kafkacontroller_globaltopiccount", GAUGE, (), "Topics in the cluster."),
     MetricSpec("kafka_controller_kafkacontroller_globalpartitioncount", GAUGE, (), "Partitions in the cluster."),
     MetricSpec("kafka_controller_kafkacontroller_offlinepartitionscount", GAUGE, (),
                "Partitions in the cluster without a leader."),
+    MetricSpec("kafka_controller_kafkacontroller_activebrokercount", GAUGE, (), "Live brokers."),
+    MetricSpec("kafka_controller_kafkacontroller_preferredreplicaimbalancecount", GAUGE, (),
+               "Partitions in the cluster that another replica than the preferred one leads."),
+    MetricSpec("kafka_controller_kafkacontroller_topicstodeletecount", GAUGE, (), "Topics whose deletion has begun."),
+    MetricSpec("kafka_controller_kafkacontroller_replicastodeletecount", GAUGE, (),
+               "Replicas of these topics that still exist."),
+    MetricSpec("kafka_controller_kafkacontroller_topicsineligibletodeletecount", GAUGE, (),
+               "Topics whose deletion waits, for instance for a dead broker."),
+    MetricSpec("kafka_controller_kafkacontroller_replicasineligibletodeletecount", GAUGE, (),
+               "Replicas that cannot be deleted now."),
+    MetricSpec("kafka_controller_kafkacontroller_controllerstate", GAUGE, (),
+               "Kind of the running event, 0 without one (kafka.controller.ControllerState)."),
+    MetricSpec("kafka_controller_controllereventmanager_eventqueuesize", GAUGE, (), "Events that wait."),
+    MetricSpec("kafka_controller_controllerchannelmanager_totalqueuesize", GAUGE, (),
+               "Requests that wait for brokers."),
+    MetricSpec("kafka_controller_controllerstats_events", COUNTER, ("state",), "Events by kind."),
+    MetricSpec("kafka_controller_controllerstats_rateandtimems", COUNTER, ("state",),
+               "Ms that events of the kind took, in total."),
+    MetricSpec("kafka_controller_controllerstats_uncleanleaderelections", COUNTER, (),
+               "Leaders that were elected out of sync."),
     MetricSpec("kafka_server_kafkaserver_brokerstate", GAUGE, (),
                "State of the broker: 0 not running, 1 starting, 2 recovering, 3 running, "
                "6 pending controlled shutdown, 7 shutting down."),
@@ -286,24 +317,34 @@ class BrokerCollector(Collector):
 
     def _replicas(self, add: Any) -> None:
         server = self._server
-        hosted = leaders = offline = under_replicated = under_min_isr = 0
-        snapshot = server.context.metadata_cache.snapshot
+        replicas = server.context.replica_manager
+        hosted = leaders = offline = under_replicated = under_min_isr = at_min_isr = reassigning = 0
         for log in server.context.log_manager.logs().values():
             hosted += 1
-            if log.offline_errno:
-                offline += 1
-            if not log.is_leader:
+            offline += bool(log.offline_errno)
+        for partition in replicas.partitions.values():
+            assignment, led = partition.assignment, partition.log
+            if assignment is None or led is None or not partition.is_leader:
                 continue
             leaders += 1
-            known = snapshot.partition(log.topic, log.partition)
-            if known is not None:
-                under_replicated += len(known.isr) < len(known.replicas)
-                under_min_isr += len(known.isr) < log.config.min_insync_replicas
+            in_sync = len(assignment.state.isr)
+            # New replicas of a reassignment do not make a partition under-replicated.
+            under_replicated += in_sync < len(set(assignment.replicas) - set(assignment.adding))
+            under_min_isr += in_sync < led.min_in_sync_replicas
+            at_min_isr += in_sync == led.min_in_sync_replicas
+            reassigning += bool(assignment.adding or assignment.removing)
         add("kafka_server_replicamanager_partitioncount", hosted)
         add("kafka_server_replicamanager_leadercount", leaders)
         add("kafka_server_replicamanager_offlinereplicacount", offline)
         add("kafka_server_replicamanager_underreplicatedpartitions", under_replicated)
         add("kafka_server_replicamanager_underminisrpartitioncount", under_min_isr)
+        add("kafka_cluster_partition_atminisr", at_min_isr)
+        add("kafka_server_replicamanager_reassigningpartitions", reassigning)
+        isr = replicas.isr
+        add("kafka_server_replicamanager_isrexpands", 0 if isr is None else isr.expands)
+        add("kafka_server_replicamanager_isrshrinks", 0 if isr is None else isr.shrinks)
+        add("kafka_server_replicamanager_failedisrupdates", 0 if isr is None else isr.failed)
+        add("kafka_server_leaderreplication_byterate", replicas.replication.leader_throughput())
         add("kafka_server_kafkaserver_brokerstate", server.state.value)
 
     def _controller(self, add: Any) -> None:
@@ -317,6 +358,21 @@ class BrokerCollector(Collector):
             "kafka_controller_kafkacontroller_offlinepartitionscount",
             sum(partition.leader < 0 for partition in partitions),
         )
+        prefix = "kafka_controller_kafkacontroller"
+        numbers, stats = numbers_of(context.controller), context.controller.stats
+        add(f"{prefix}_activebrokercount", numbers.active_brokers)
+        add(f"{prefix}_preferredreplicaimbalancecount", numbers.preferred_replica_imbalance)
+        add(f"{prefix}_topicstodeletecount", numbers.topics_to_delete)
+        add(f"{prefix}_replicastodeletecount", numbers.replicas_to_delete)
+        add(f"{prefix}_topicsineligibletodeletecount", numbers.ineligible_topics_to_delete)
+        add(f"{prefix}_replicasineligibletodeletecount", numbers.ineligible_replicas_to_delete)
+        add(f"{prefix}_controllerstate", stats.state)
+        add("kafka_controller_controllereventmanager_eventqueuesize", context.controller.queued_events)
+        add("kafka_controller_controllerchannelmanager_totalqueuesize", numbers.queued_requests)
+        for state, count in stats.counts.items():
+            add("kafka_controller_controllerstats_events", count, state)
+            add("kafka_controller_controllerstats_rateandtimems", 1000 * stats.seconds[state], state)
+        add("kafka_controller_controllerstats_uncleanleaderelections", stats.unclean_elections)
 
     def _groups(self, add: Any) -> None:
         coordinator = self._server.context.coordinators.group

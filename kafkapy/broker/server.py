@@ -28,7 +28,17 @@ from kafkapy.broker.controlled_shutdown import ControlledShutdown
 from kafkapy.broker.loop_lag import LoopLag
 from kafkapy.broker.message_conversion import ConversionCounts
 from kafkapy.broker.meta_properties import StartupError
-from kafkapy.broker.parts import control, data_plane, metadata, metrics, resources, security, storage
+from kafkapy.broker.parts import (
+    control,
+    data_plane,
+    isr,
+    metadata,
+    metrics,
+    replication,
+    resources,
+    security,
+    storage,
+)
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.metadata.store import MetadataStoreError
@@ -61,7 +71,9 @@ PARTS: Final[tuple[type[Part], ...]] = (
     data_plane.Appends,
     data_plane.Events,
     data_plane.RequestLog,
+    isr.IsrChanges,
     control.Followers,
+    replication.Replication,
     control.Controllership,
     metadata.ConfigChanges,
     data_plane.Asks,

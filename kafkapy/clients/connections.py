@@ -538,6 +538,22 @@ class Connections:
             else:
                 _fail(entry, _gone(connection, kind, why))
 
+    def hand_over(self, connection: NodeConnection) -> tuple[ClientIo, int, float | None]:
+        """Gives up an idle, ready connection for another thread.
+
+        Returns the I/O kernel, the channel, and the end of the SASL session. The caller has the kernel give the socket
+        to that thread. The end is in time.monotonic() seconds, 5 to 15 % before the broker's; None: the session has no
+        end. The node may then be connected again at once.
+        """
+        ends_s: float | None = None
+        if isinstance(connection.reauthentication, asyncio.TimerHandle):
+            assert self._loop is not None
+            ends_s = time.monotonic() + connection.reauthentication.when() - self._loop.time()
+        connection.closing = True
+        if self.by_node.get(connection.node_id) is connection:
+            del self.by_node[connection.node_id]
+        return self._io, connection.channel, ends_s
+
     # --- deadlines ----------------------------------------------------------------------------------------------------
 
     def _sweep_at(self, at_s: float, now_s: float) -> None:

@@ -23,8 +23,7 @@ NOTHING_READS: Final = (
     "sasl.mechanism.controller.*", "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.metadata.migration.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
-    "replication.quota.*", "alter.log.dirs.replication.quota.*", "leader.replication.*", "follower.*",
-    "log.local.retention.*",
+    "alter.log.dirs.replication.quota.*", "log.local.retention.*",
 )  # fmt: skip
 """Whole families of keys."""
 
@@ -37,12 +36,9 @@ _SINGLE_KEYS: Final = frozenset((
     "group.coordinator.threads", "initial.broker.registration.timeout.ms",
     "log.cleaner.io.buffer.size", "log.dir.failure.timeout.ms", "log.message.format.version", "log.preallocate",
     "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
-    "num.replica.fetchers", "offsets.commit.required.acks", "principal.builder.class", "process.roles",
-    "producer.purgatory.purge.interval.requests", "replica.fetch.backoff.ms", "replica.fetch.max.bytes",
-    "replica.fetch.min.bytes", "replica.fetch.response.max.bytes", "replica.fetch.wait.max.ms",
-    "replica.lag.time.max.ms", "replica.selector.class", "replica.socket.receive.buffer.bytes",
-    "replica.socket.timeout.ms", "security.providers", "server.max.startup.time.ms",
-    "sasl.kerberos.kinit.cmd", "sasl.login.callback.handler.class",
+    "offsets.commit.required.acks", "principal.builder.class", "process.roles",
+    "producer.purgatory.purge.interval.requests",
+    "security.providers", "server.max.startup.time.ms", "sasl.kerberos.kinit.cmd", "sasl.login.callback.handler.class",
     "sasl.login.class", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
     "sasl.oauthbearer.header.urlencode", "sasl.oauthbearer.token.endpoint.url",
     "ssl.engine.factory.class", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",
@@ -101,8 +97,7 @@ SASL_LISTENER_KEYS: Final = frozenset((
 """Keys of SASL that work for one listener, some also for one mechanism of it."""
 
 TOPIC_WITHOUT_EFFECT: Final = frozenset((
-    "errors.deadletterqueue.group.enable", "follower.replication.throttled.replicas",
-    "leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms",
+    "errors.deadletterqueue.group.enable", "local.retention.bytes", "local.retention.ms",
     "max.decompressed.message.bytes", "message.format.version", "preallocate", "remote.copy.lag.bytes",
     "remote.copy.lag.ms", "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable",
 ))  # fmt: skip

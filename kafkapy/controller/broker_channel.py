@@ -117,6 +117,9 @@ class _BrokerQueue:
             self._answered(self.broker.id, request, response)
             self._queue.task_done()
 
+    def queued(self) -> int:
+        return self._queue.qsize()
+
     async def drain(self) -> None:
         await self._queue.join()
 
@@ -154,11 +157,19 @@ class ControllerChannelManager:
         if queue is not None:
             queue.put(request)
 
+    def queued(self) -> int:
+        """The number of requests that wait, for all brokers. Any thread."""
+        return sum(queue.queued() for queue in list(self._queues.values()))
+
     async def drain(self, broker_id: int) -> None:
         """Return when the broker has answered every request queued so far."""
         queue = self._queues.get(broker_id)
         if queue is not None:
             await queue.drain()
+
+    async def drain_all(self) -> None:
+        """Return when all brokers have answered every request queued so far."""
+        await asyncio.gather(*(queue.drain() for queue in list(self._queues.values())))
 
     async def close(self) -> None:
         """Close all channels."""

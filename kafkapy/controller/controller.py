@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,6 +22,7 @@ from kafkapy import errors
 from kafkapy.controller import register
 from kafkapy.controller.broker_channel import ChannelFactory
 from kafkapy.controller.context import ControllerContext
+from kafkapy.controller.controller_stats import ControllerStats
 from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore
 from kafkapy.controller.controllership import Controllership
 from kafkapy.controller.event_queue import ControllerEventQueue
@@ -62,7 +63,14 @@ from kafkapy.metadata.store import (
     Watch,
     WatchEvent,
 )
-from kafkapy.metadata.znodes import CONTROLLER, TOPICS, BrokerRegistration, ProducerIdBlock, ReplicaAssignment
+from kafkapy.metadata.znodes import (
+    CONFIG_TOPICS,
+    CONTROLLER,
+    TOPICS,
+    BrokerRegistration,
+    ProducerIdBlock,
+    ReplicaAssignment,
+)
 from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
@@ -77,6 +85,9 @@ WATCHED: Final = (broker_change, topic_change, topic_deletion, log_dir_event_not
 """Events that follow the children of nodes of the store."""
 WRITTEN_BY_TOOLS: Final = (partition_reassignment, preferred_election)
 """Events that follow single nodes, which old tools write."""
+UNCLEAN: Final = "unclean.leader.election.enable"
+DRAIN_S: Final = 2.0
+"""Seconds that a stopping controller waits for the brokers' answers."""
 RETRY_MS: Final = 1000
 """Pause in ms after a store error within a step, before the store is read again."""
 
@@ -124,11 +135,15 @@ class KafkaController:
         self._logs_at_start = logs_at_start
         self._metadata_version = metadata_version
         self._balance: asyncio.TimerHandle | None = None
-        self._events = ControllerEventQueue(self._event_failed)
+        self.stats = ControllerStats()
+        self._events = ControllerEventQueue(self._event_failed, self.stats)
         self._watches: list[Watch] = []
         self._controller_watch: Watch | None = None
         self._expired = False
+        self._stopped = False
         self._session = 0
+        self.registered: list[Callable[[int], None]] = []
+        """Called with the broker epoch after each registration of this broker."""
         # The controller's node does not tell this: it may name this broker from an earlier session or epoch.
         self._elected = False
         self.current = self._make_controllership(epoch=0)
@@ -148,6 +163,7 @@ class KafkaController:
             lambda name, run: self._events.put(name, self._while_active(run)),
             self._node_changed,
             self._metadata_version,
+            self.stats,
         )
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -161,6 +177,11 @@ class KafkaController:
     def context(self) -> ControllerContext:
         """The cluster as this broker knows it while it is the controller."""
         return self.current.context
+
+    @property
+    def queued_events(self) -> int:
+        """The number of events that wait."""
+        return len(self._events)
 
     @property
     def epoch(self) -> int:
@@ -181,6 +202,7 @@ class KafkaController:
         """
         self.store.store.listen_session(self._session_changed)
         await self.store.ensure_paths()
+        self.configs.listen(CONFIG_TOPICS, self._topic_config_changed)
         await register.check_addresses(self.store, registration)
         await register.wait_for_earlier_life(self.store, registration, self.config)
         await self._register(registration)
@@ -194,6 +216,7 @@ class KafkaController:
 
         The owner closes the store's session, which ends the registration and the controllership.
         """
+        self._stopped = True
         await self._events.stop()
         if self._controller_watch is not None:
             self._controller_watch.cancel()
@@ -206,13 +229,24 @@ class KafkaController:
             raise register.taken(registration.id) from None
         self._session = self.store.store.session_id
         logger.info("Broker %d is registered with epoch %d", registration.id, self.registration.epoch)
+        for listener in self.registered:
+            listener(self.registration.epoch)
 
     def update_config(self, config: BrokerConfig) -> None:
         """Apply a broker configuration whose dynamic part has changed."""
+        was_allowed = self.config.get_bool(UNCLEAN)
         self.config = config
+        if config.get_bool(UNCLEAN) and not was_allowed:
+            self._events.put("UncleanLeaderElectionEnable", self._while_active(_elect_everywhere))
+
+    async def _topic_config_changed(self, topic: str, configs: Mapping[str, str]) -> None:
+        if configs.get(UNCLEAN, "").strip().lower() == "true":
+            self._enqueue_one("TopicUncleanLeaderElectionEnable", topic, _elect_leaders_of)
 
     async def submit(self, name: str, run: Callable[[], Awaitable[Any]]) -> Any:
         """Run a function as an event of the controller. NOT_CONTROLLER."""
+        if self._stopped:
+            raise errors.NotControllerError
 
         async def checked() -> Any:
             if not self.is_active:
@@ -395,6 +429,9 @@ class KafkaController:
         async def follow_up() -> None:
             if not self.is_active or request.controller_epoch != self.context.epoch:
                 return
+            broker = self.context.live_brokers.get(broker_id)
+            if broker is None or broker.epoch != request.broker_epoch:
+                return  # an earlier registration of the broker answered
             if isinstance(request, StopReplica):
                 await stop_replica_response.run(self.current, broker_id, request, response)
             elif isinstance(request, LeaderAndIsr):
@@ -442,6 +479,11 @@ class KafkaController:
         remaining: set[TopicPartition] = await self.submit(
             controlled_shutdown.NAME, lambda: controlled_shutdown.run(self.current, broker_id, broker_epoch)
         )
+        if broker_id == self.broker_id:
+            # This controller ends soon: brokers must know their new roles before.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_S):
+                    await self.current.channels.drain_all()
         return remaining
 
     # --- requests of administrators -----------------------------------------------------------------------------------
@@ -511,6 +553,15 @@ class KafkaController:
             "ListPartitionReassignments", lambda: self.current.reassignments.in_progress(partitions)
         )
         return found
+
+
+async def _elect_everywhere(controllership: Controllership) -> None:
+    await controllership.partitions.elect_where_needed()
+    await controllership.bring_new_replicas_online()
+
+
+async def _elect_leaders_of(controllership: Controllership, topic: str) -> None:
+    await controllership.partitions.elect_where_needed(topic)
 
 
 def _nobody_listens(event: str, **arguments: object) -> None:

@@ -224,13 +224,16 @@ class ControllerStore:
         return await self.registrations(await self.broker_ids())
 
     async def registrations(self, ids: Sequence[int]) -> dict[int, BrokerRegistration]:
-        """The registrations of these brokers; without those that are gone."""
+        """The registrations of these brokers, without the ones that are gone or cannot be read."""
         found = await self.store.get_many([broker_path(each) for each in ids])
-        return {
-            each: decode_broker(each, node[0], node[1].created_transaction)
-            for each, node in zip(ids, found, strict=True)
-            if node is not None
-        }
+        result = {}
+        for each, node in zip(ids, found, strict=True):
+            if node is not None:
+                try:
+                    result[each] = decode_broker(each, node[0], node[1].created_transaction)
+                except ValueError as error:
+                    logger.error("Broker %d is left out: %s", each, error)
+        return result
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
@@ -239,13 +242,16 @@ class ControllerStore:
         return await self.store.children(TOPICS)
 
     async def topic_assignments(self, topics: Sequence[str]) -> dict[str, tuple[TopicAssignment, Stat]]:
-        """The assignments and stats of the named topics that exist."""
+        """The assignments and stats of the named topics, without the ones that cannot be read."""
         found = await self.store.get_many([topic_path(topic) for topic in topics])
-        return {
-            topic: (decode_topic(topic, node[0]), node[1])
-            for topic, node in zip(topics, found, strict=True)
-            if node is not None
-        }
+        result = {}
+        for topic, node in zip(topics, found, strict=True):
+            if node is not None:
+                try:
+                    result[topic] = (decode_topic(topic, node[0]), node[1])
+                except ValueError as error:
+                    logger.error("Topic %s is left out: %s", topic, error)
+        return result
 
     async def set_topic(self, topic: str, assignment: TopicAssignment, version: int) -> None:
         """Replace a topic's assignment. BadVersionError when it has changed."""

@@ -15,6 +15,7 @@ from kafkapy.controller.broker_channel import (
     ResponseCallback,
 )
 from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
+from kafkapy.controller.controller_stats import ControllerStats
 from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.controller.node_watches import NodeWatches
 from kafkapy.controller.partition_state_machine import PartitionStateMachine
@@ -57,6 +58,7 @@ class Controllership:
         put: Callable[[str, OwnEvent], None],
         node_changed: Callable[[str], None],
         metadata_version: MetadataVersion,
+        stats: ControllerStats,
     ) -> None:
         self.store = store
         self.configs = configs
@@ -70,7 +72,7 @@ class Controllership:
         self.channels = ControllerChannelManager(channel_factory, answered)
         self.batch = BrokerRequestBatch(broker_id, context, self.channels)
         self.partitions = PartitionStateMachine(
-            context, self.store, self.batch, self._unclean_allowed, metadata_version.has_leader_recovery
+            context, self.store, self.batch, self._unclean_allowed, stats, metadata_version.has_leader_recovery
         )
         self.replicas = ReplicaStateMachine(context, self.store, self.batch)
         self.deletion = TopicDeletionManager(

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+
+from kafkapy.controller.controller_stats import ControllerStats
 
 logger = logging.getLogger("kafka.controller.ControllerEventManager")
 
@@ -23,13 +26,18 @@ class ControllerEventQueue:
     waiter, or with an error that concerns the controllership; it returns whether it has handled the error.
     """
 
-    def __init__(self, failed: Callable[[BaseException], Awaitable[bool]]) -> None:
+    def __init__(self, failed: Callable[[BaseException], Awaitable[bool]], stats: ControllerStats) -> None:
         self._failed = failed
+        self._stats = stats
         self._queue: deque[tuple[str, Callable[[], Awaitable[Any]], asyncio.Future[Any] | None]] = deque()
         self._filled = asyncio.Event()
         self._pending: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._current: asyncio.Future[Any] | None = None
+
+    def __len__(self) -> int:
+        """The number of waiting events."""
+        return len(self._queue)
 
     def start(self) -> None:
         """Begin to run events."""
@@ -82,6 +90,8 @@ class ControllerEventQueue:
             name, run, future = self._queue.popleft()
             self._pending.discard(name)
             self._current = future
+            begun = time.monotonic()
+            self._stats.begun(name)
             try:
                 result = await run()
             except asyncio.CancelledError:
@@ -96,4 +106,5 @@ class ControllerEventQueue:
             else:
                 if future is not None and not future.done():
                     future.set_result(result)
+            self._stats.ended(name, time.monotonic() - begun)
             self._current = None

@@ -5,14 +5,28 @@ Brokers create them, and the controller removes them.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
 from kafkapy.metadata.store import MetadataStore, NoNodeError
 
+logger = logging.getLogger("kafka.controller.KafkaController")
 
-async def read(store: MetadataStore, path: str) -> tuple[list[str], list[bytes]]:
-    """The nodes below `path`: all names, and the data still present."""
+T = TypeVar("T")
+
+
+async def read(store: MetadataStore, path: str, decode: Callable[[bytes], T]) -> tuple[list[str], list[T]]:
+    """The nodes below `path`: all names, and what can be read of them."""
     names = await store.children(path)
-    found = await store.get_many([f"{path}/{name}" for name in names])
-    return names, [each[0] for each in found if each is not None]
+    values = []
+    for name, found in zip(names, await store.get_many([f"{path}/{name}" for name in names]), strict=True):
+        if found is not None:
+            try:
+                values.append(decode(found[0]))
+            except (ValueError, KeyError, TypeError) as error:
+                logger.error("Notification %s/%s cannot be read: %s", path, name, error)
+    return names, values
 
 
 async def remove(store: MetadataStore, path: str, names: list[str]) -> None:

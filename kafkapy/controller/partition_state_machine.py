@@ -14,6 +14,7 @@ from typing import Final
 
 from kafkapy.controller.broker_channel import BrokerRequestBatch
 from kafkapy.controller.context import ControllerContext, PartitionStatus
+from kafkapy.controller.controller_stats import ControllerStats
 from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.controller.elections import (
     Elected,
@@ -61,12 +62,14 @@ class PartitionStateMachine:
         store: ControllerStore,
         batch: BrokerRequestBatch,
         unclean_allowed: Callable[[str], bool],
+        stats: ControllerStats,
         tells_recovery: bool = True,
     ) -> None:
         self._context = context
         self._store = store
         self._batch = batch
         self._unclean_allowed = unclean_allowed
+        self._stats = stats
         self._tells_recovery = tells_recovery
 
     def initialize(self) -> None:
@@ -212,6 +215,7 @@ class PartitionStateMachine:
             )
         written, refused = await self._store.update_partition_states(changed)
         for partition, state in written.items():
+            self._stats.unclean_elections += state.leader not in current[partition].isr
             context.leadership[partition] = state
             self._batch.add_leader_and_isr(self._recipients(partition, strategy), partition, state)
         return set(written), refused

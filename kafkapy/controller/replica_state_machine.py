@@ -47,9 +47,12 @@ class ReplicaStateMachine:
         self._batch = batch
 
     async def startup(self) -> None:
-        """Give every replica its first state; tell brokers of online ones."""
+        """Give every replica its first state, and tell brokers.
+
+        Replicas on dead brokers or failed directories leave the ISR.
+        """
         context = self._context
-        online = []
+        online, offline = [], []
         for replica in context.replicas_for(context.all_partitions()):
             if context.is_replica_online(replica.broker, replica.partition):
                 context.put_replica_state(replica, _ONLINE)
@@ -57,8 +60,10 @@ class ReplicaStateMachine:
             else:
                 # If the topic were marked for deletion, this replica could not be deleted now.
                 context.put_replica_state(replica, _INELIGIBLE)
+                offline.append(replica)
         await self._move(online, _ONLINE)
         self._batch.send(full=True)
+        await self.handle_state_changes(offline, _OFFLINE)
 
     async def handle_state_changes(self, replicas: Iterable[Replica], target: ReplicaStatus) -> None:
         """Move the replicas and tell brokers."""

@@ -87,11 +87,15 @@ class SenderPeers:
         for task in [task for task, peer in self._tasks.items() if peer == broker_id]:
             task.cancel()
 
+    def cancel(self) -> None:
+        """Fail all requests in flight."""
+        for task in self._tasks:
+            task.cancel()
+
     async def close(self) -> None:
         """Cancel the requests in flight, and close the connections."""
         tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
+        self.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._sender is not None:
             await self._sender.close()
@@ -125,6 +129,7 @@ class RequestQueues(Generic[Item]):
         That leaves in the next turn of the loop, or after the request in flight.
         """
         if self._closed:
+            self._answered([item], Later.failure(errors.NetworkExceptionError("The broker is being stopped")))
             return
         queue = self._queues.get(broker_id)
         if queue is None:
@@ -148,9 +153,12 @@ class RequestQueues(Generic[Item]):
         return removed
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Send nothing more: the items that are not in flight fail."""
         self._closed = True
+        waiting = [item for queue in self._queues.values() for item in queue]
         self._queues.clear()
+        if waiting:
+            self._answered(waiting, Later.failure(errors.NetworkExceptionError("The broker is being stopped")))
 
     def _next(self, broker_id: int) -> None:
         queue = self._queues.get(broker_id)

@@ -155,11 +155,10 @@ class PartitionLogWriter:
         log = self._log(partition)
         if log.offline_errno:
             raise errors.KafkaStorageError(f"The log of {partition} is offline")
-        config = log.config
-        wanted = config.min_insync_replicas
+        wanted = log.min_in_sync_replicas
         if wanted > 1 and log.in_sync_replicas < wanted:
             raise errors.NotEnoughReplicasError(f"{partition} has fewer than {wanted} replicas in sync")
-        return int(config.max_message_bytes)
+        return int(log.config.max_message_bytes)
 
     def append(self, partition: TopicPartition, batches: bytes, leader_epoch: int, done: Appended) -> None:
         """See PartitionWriter."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
-from kafkapy.errors import error_for
+from kafkapy.errors import ErrorCode, error_for
 from kafkapy.log.backends.base import StorageBackend
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.cleaner import LogCleaner
@@ -332,31 +332,53 @@ class LogManager:
             if tp.topic == topic:
                 log.update_config(config)
 
-    def truncate_to(self, tp: TopicPartition, offset: int) -> bool:
+    def truncate_to(
+        self, tp: TopicPartition, offset: int, *, followed: PartitionLog | None = None, leader_epoch: int = -1
+    ) -> bool:
         """Drops a follower's records that its leader does not have.
 
         Its future log drops them as well, and the cleaner learns of it. True when something was dropped.
-        KafkaStorageError; blocking.
+        KafkaStorageError; blocking. `followed`: the log that the partition must still have, and `leader_epoch` the
+        epoch in which it follows: FENCED_LEADER_EPOCH otherwise.
         """
-        return self._truncate(tp, lambda log: log.truncate_to(min(offset, log.log_end_offset)))
 
-    def truncate_fully_and_start_at(self, tp: TopicPartition, offset: int) -> None:
+        def cut(log: PartitionLog, epoch: int) -> bool:
+            return log.truncate_to(offset, leader_epoch=epoch)
+
+        return self._truncate(tp, cut, followed, leader_epoch)
+
+    def truncate_fully_and_start_at(
+        self, tp: TopicPartition, offset: int, *, followed: PartitionLog | None = None, leader_epoch: int = -1
+    ) -> None:
         """Drops all records; the log goes on, empty, at `offset`.
 
-        So does a future log. KafkaStorageError; blocking.
+        So does a future log. Arguments and errors as in `truncate_to`; blocking.
         """
-        self._truncate(tp, lambda log: log.truncate_fully_and_start_at(offset))
 
-    def _truncate(self, tp: TopicPartition, cut: Callable[[PartitionLog], bool | None]) -> bool:
+        def cut(log: PartitionLog, epoch: int) -> bool:
+            log.truncate_fully_and_start_at(offset, leader_epoch=epoch)
+            return True
+
+        self._truncate(tp, cut, followed, leader_epoch)
+
+    def _truncate(
+        self,
+        tp: TopicPartition,
+        cut: Callable[[PartitionLog, int], bool],
+        followed: PartitionLog | None,
+        leader_epoch: int,
+    ) -> bool:
         manager = self.cleaner.manager
         with manager.paused(tp), self.futures.held(tp) as future:
             log, directory = self.table.log_at(tp)
+            if followed is not None and log is not followed:
+                raise error_for(ErrorCode.FENCED_LEADER_EPOCH, f"{tp} has another log")
             try:
-                dropped = bool(cut(log))
+                dropped = cut(log, leader_epoch)
                 manager.truncated(tp, log.log_end_offset)
                 if future is not None:
                     directory = future.place.log_dir.path
-                    cut(future.log)
+                    cut(future.log, -1)
             except OSError as error:
                 self.table.fail_dir(directory, error)
                 if future is None or directory != future.place.log_dir.path:

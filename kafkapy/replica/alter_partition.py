@@ -59,10 +59,10 @@ class AlterPartitionSender(Protocol):
     """Has an ISR changed. Used on the control loop."""
 
     async def alter(self, change: IsrChange) -> PartitionState:
-        """The state of the partition after the change, or, when it was so already, without one.
+        """The state of the partition after the change.
 
-        It waits as long as no controller answers. OPERATION_NOT_ATTEMPTED while another change of the partition is on
-        its way, and the controller's errors.
+        It is the present state when that is so already. The call waits as long as no controller answers.
+        OPERATION_NOT_ATTEMPTED while another change of the partition is on its way, and the controller's errors.
         """
 
     async def close(self) -> None:

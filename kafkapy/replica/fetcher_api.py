@@ -1,4 +1,4 @@
-"""What ReplicaManager and the follower's fetchers tell each other.
+"""The values that ReplicaManager and the follower's fetchers exchange.
 
 `FetchStart` is a partition to follow, `FollowerVersions` are the request versions of the cluster's protocol version,
 `FetcherEvents` hears of partitions that stopped, and `FetcherMetrics` are the numbers of all fetchers.
@@ -47,7 +47,7 @@ class FollowerVersions(NamedTuple):
 
 
 class FetcherEvents(Protocol):
-    """What ReplicaManager hears from the fetchers, on the control loop."""
+    """The callbacks of the fetchers to ReplicaManager, on the control loop."""
 
     def partition_failed(self, topic_partition: TopicPartition, leader_epoch: int, error: KafkaError) -> None:
         """The partition is not fetched any more, until `add` with another leader epoch.

@@ -50,10 +50,10 @@ STAYS_PENDING: Final = frozenset(
 
 
 class IsrManager:
-    """The ISR changes of all partitions led here. Owned by ReplicaManager, used on the control loop.
+    """The ISR changes of all partitions led here.
 
-    The data plane's event FOLLOWER_CAUGHT_UP leads to `follower_caught_up`; a timer of half replica.lag.time.max.ms
-    calls `shrink_all`.
+    Owned by KafkaServer, used on the control loop. The data plane's event FOLLOWER_CAUGHT_UP leads to
+    `follower_caught_up`; a timer of half replica.lag.time.max.ms calls `shrink_all`.
     """
 
     def __init__(self, broker_id: int, replication: Replication, sender: AlterPartitionSender) -> None:
@@ -78,14 +78,12 @@ class IsrManager:
 
     # --- what leads to a change ---------------------------------------------------------------------------------------
 
-    def leadership_changed(self, partition: Partition, log: PartitionLog | None) -> None:
-        """Take a new assignment over: a change on its way is forgotten. For each LeaderAndIsr and StopReplica.
+    def leadership_changed(self, partition: Partition, log: PartitionLog) -> None:
+        """Take a new assignment over, and forget a change on its way.
 
-        `log`: the partition's log, also of one that is not hosted any more.
+        For each LeaderAndIsr, and when the log goes offline.
         """
         partition.pending = None
-        if log is None:
-            return
         assignment = partition.assignment
         if assignment is None or not partition.is_leader or len(assignment.replicas) < 2:
             self._led.pop(log.id, None)
@@ -95,8 +93,13 @@ class IsrManager:
         state = assignment.state
         log.set_isr(state.version, state.isr, state.isr, leader_epoch=state.leader_epoch)
 
+    def forget(self, partition: Partition, log: PartitionLog) -> None:
+        """Look no more after a partition that is not hosted any longer."""
+        partition.pending = None
+        self._led.pop(log.id, None)
+
     def follower_caught_up(self, log_id: int, replica_id: int, _text: bytes = b"") -> None:
-        """Handle the data plane's event: a follower outside the ISR has reached the high watermark."""
+        """Handle an event: a follower outside the ISR has caught up."""
         partition = self._led.get(log_id)
         if partition is None or partition.pending is not None:
             return  # the end of the change has it announced again
@@ -134,9 +137,9 @@ class IsrManager:
             self._change(partition, isr)
 
     def lagging(self, log: PartitionLog, isr: Collection[int]) -> set[int]:
-        """The members that have not been caught up for replica.lag.time.max.ms (KAFKA-7152: by time, not by fetches).
+        """The members not caught up for replica.lag.time.max.ms.
 
-        A member at the log end never lags, however long ago it fetched.
+        A member at the log end never lags, however long ago it fetched (KAFKA-7152).
         """
         end, now_ms, lag_ms = log.log_end_offset, self._replication.now_ms(), self._replication.lag_time_ms
         followers = {replica: (at, caught_up_ms) for replica, at, _, caught_up_ms, _, _ in log.followers()}

@@ -18,6 +18,7 @@ from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.partition_log import PartitionLog
+    from kafkapy._speedups.log.replication import Replication
     from kafkapy.config.topic import LogConfig
     from kafkapy.log.log_manager import LogManager
 
@@ -32,8 +33,15 @@ class LogOpener:
     Made by ReplicaManager; its methods run on a worker thread.
     """
 
-    def __init__(self, broker_id: int, log_manager: LogManager, log_config: Callable[[str], LogConfig]) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        log_manager: LogManager,
+        log_config: Callable[[str], LogConfig],
+        replication: Replication,
+    ) -> None:
         self._broker_id = broker_id
+        self._replication = replication
         self._log_manager = log_manager
         self._log_config = log_config
 
@@ -78,11 +86,17 @@ class LogOpener:
             time.sleep(SHORTAGE_PAUSE_S)
 
     def _take_up(self, partition: Partition, each: LeaderAndIsrPartition) -> PartitionLog:
-        log = partition.log or self._open_log(partition, each.is_new)
-        if each.state.leader == self._broker_id:
-            log.become_leader(self._broker_id, each.state.leader_epoch, each.state.isr, each.replicas)
+        log = partition.log
+        if log is None:
+            log = self._open_log(partition, each.is_new)
+            log.use_replication(self._replication)
+        state = each.state
+        if state.leader == self._broker_id:
+            log.become_leader(
+                self._broker_id, state.leader_epoch, state.isr, each.replicas, partition_epoch=state.version
+            )
         else:
-            log.become_follower(each.state.leader, each.state.leader_epoch)
+            log.become_follower(state.leader, state.leader_epoch, partition_epoch=state.version)
         return log
 
     def _open_log(self, partition: Partition, is_new: bool) -> PartitionLog:

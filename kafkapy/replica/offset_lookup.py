@@ -44,8 +44,8 @@ def last_fetchable_offset(log: PartitionLog, isolation: IsolationLevel | None) -
 def lookup(log: PartitionLog, timestamp: int, isolation: IsolationLevel | None) -> FoundOffset | None:
     """The offset for a time in ms or a ListOffsetsTimestamp.
 
-    None when every record is older than the time. OFFSET_NOT_AVAILABLE while a new leader's high watermark has not
-    reached its own epoch: an offset given then could go backwards.
+    None when every record is older than the time. OFFSET_NOT_AVAILABLE when the answer is beyond the high watermark of
+    a new leader, which has not reached the start of its epoch yet (KIP-207): the offset could go backwards.
     """
     epochs = log.leader_epochs()
     end = last_fetchable_offset(log, isolation)
@@ -56,15 +56,18 @@ def lookup(log: PartitionLog, timestamp: int, isolation: IsolationLevel | None) 
     if timestamp in (ListOffsetsTimestamp.LATEST_TIERED, ListOffsetsTimestamp.EARLIEST_PENDING_UPLOAD):
         return FoundOffset(NO_TIMESTAMP, -1)  # nothing is tiered, nothing awaits its upload
     # The last stable offset may stay behind for long under an open transaction, so only the high watermark counts here.
-    own_epoch_start = epochs[-1][1] if epochs and epochs[-1][0] == log.leader_epoch else 0
-    if isolation is not None and log.high_watermark < own_epoch_start:
-        raise errors.OffsetNotAvailableError
+    behind = isolation is not None and log.is_leader and log.high_watermark < log.epoch_start_offset
     if timestamp == ListOffsetsTimestamp.LATEST:
+        if behind:
+            raise errors.OffsetNotAvailableError
         return FoundOffset(NO_TIMESTAMP, end, log.leader_epoch)
     if timestamp == ListOffsetsTimestamp.MAX_TIMESTAMP:
         found = offset_of_max_timestamp(log, end_offset=end)
     else:
         found = offset_for_timestamp(log, timestamp, end_offset=end)
+    if found is None and behind:
+        # The record may lie between the high watermark and the records that the former leader has committed.
+        raise errors.OffsetNotAvailableError
     return None if found is None else FoundOffset(found.timestamp, found.offset, found.leader_epoch)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from kafkapy import errors
+from kafkapy._speedups.log.replication import Replication
 from kafkapy.errors import ErrorCode
 from kafkapy.log.dir_scan import MAX_NAME, future_name
 from kafkapy.metadata.broker_requests import (
@@ -37,26 +38,34 @@ from kafkapy.metadata.topic_names import is_internal
 from kafkapy.metadata.znodes import CONFIG_TOPICS, LOG_DIR_EVENT_PREFIX, NO_LEADER, encode_log_dir_event
 from kafkapy.replica.alter_log_dirs import ReplicaAlterLogDirsManager
 from kafkapy.replica.fetcher_api import FetchStart
+from kafkapy.replica.isr import IsrManager
 from kafkapy.replica.log_configs import effective_log_config
 from kafkapy.replica.log_dirs import ActiveProducer, HostedLog, LogDirDescription, describe_directories
 from kafkapy.replica.log_opener import LogOpener
 from kafkapy.replica.offset_lookup import FoundOffset, legacy_offsets, lookup
 from kafkapy.replica.partition import Partition
+from kafkapy.replica.record_deletions import DeletedRecords, RecordDeletions
+from kafkapy.replica.throttles import names_replica
 from kafkapy.slices import in_slices
 from kafkapy.types import ZERO_UUID, IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.partition_log import PartitionLog
+    from kafkapy._speedups.log.replication import Replication
     from kafkapy._speedups.requests.partition_table import PartitionTable
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.config.topic import LogConfig
     from kafkapy.log.log_manager import LogManager
     from kafkapy.replica.fetcher_manager import ReplicaFetcherManager
+    from kafkapy.replica.isr import IsrManager
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
 STORE_RETRY_S: Final = 0.5
 """Pause in seconds before the metadata store is asked again after an error."""
+HIGH_WATERMARK: Final = -1
+"""The offset of a DeleteRecords that deletes everything below the high watermark."""
+LEADER_RATE: Final = "leader.replication.throttled.rate"
 LOGGED_AT_MOST: Final = 100
 """Most partitions of one request whose failed moves are logged."""
 
@@ -101,13 +110,25 @@ class ReplicaManager:
         self._controller_epoch = 0
         # Two controllers may send at the same time, while the older one does not know of the newer one.
         self._changing = asyncio.Lock()
+        self.isr: IsrManager | None = None
+        """The changes of ISRs that this broker leads; None before its connection to the controller."""
         self.fetchers: ReplicaFetcherManager | None = None
         """The fetchers of partitions that other brokers lead; None in a cluster of one broker."""
+        self.failed_followers: dict[TopicPartition, errors.KafkaError] = {}
+        """Partitions whose fetcher gave up, until the controller sends another leader epoch."""
         self._notifications: set[asyncio.Task[None]] = set()
         self._moves = ReplicaAlterLogDirsManager(config, log_manager)
         self._altering_log_dirs = asyncio.Lock()
         # The controller's requests come one at a time. Work of others on worker threads does not delay an election.
-        self._opener = LogOpener(broker_id, log_manager, self._log_config)
+        self.replication = Replication(
+            config.get_int("replica.lag.time.max.ms"),
+            quota_windows=config.get_int("replication.quota.window.num"),
+            quota_window_ms=1000 * config.get_int("replication.quota.window.size.seconds"),
+        )
+        """The lag time, live brokers and quota that all logs share."""
+        self.replication.leader_rate = config.get_int(LEADER_RATE)
+        self.deletions = RecordDeletions(self.replication)
+        self._opener = LogOpener(broker_id, log_manager, self._log_config, self.replication)
         self._openers = ThreadPoolExecutor(1, thread_name_prefix="replica-opens")
         # Clients' reads of a directory have threads of their own: neither another directory nor an open delays them.
         self._readers: dict[Path | None, ThreadPoolExecutor] = {}
@@ -116,6 +137,10 @@ class ReplicaManager:
         self.deletion_listeners: list[Callable[[AbstractSet[str]], None]] = []
         """Called on the control loop with the names of topics that were deleted together, hosted here or not."""
         configs.listen(CONFIG_TOPICS, self._topic_config_changed)
+
+    def follow_with(self, fetchers: ReplicaFetcherManager) -> None:
+        """Copy what other brokers lead with these fetchers; before the controller's first request."""
+        self.fetchers = fetchers
 
     async def stop(self) -> None:
         """Stop messages to the controller and moves of replicas, and release the logs."""
@@ -227,6 +252,12 @@ class ReplicaManager:
     def _follows(self, each: LeaderAndIsrPartition) -> bool:
         return each.state.leader not in (self.broker_id, NO_LEADER)
 
+    def partition_failed(self, topic_partition: TopicPartition, leader_epoch: int, error: errors.KafkaError) -> None:
+        """Note a partition that its fetcher has given up (FetcherEvents)."""
+        known = self._partitions.get(topic_partition)
+        if known is not None and known.leader_epoch == leader_epoch:
+            self.failed_followers[topic_partition] = error
+
     def _stop_fetchers(self, partitions: Iterable[TopicPartition]) -> None:
         if self.fetchers is not None:
             self.fetchers.remove(partitions)
@@ -289,13 +320,22 @@ class ReplicaManager:
         partition.assignment = each
         if partition.log is not log:
             partition.log = log
+            self._throttle(partition, log)
             self._table.set_log(topic_partition.topic, topic_partition.partition, log)
         self._partitions[topic_partition] = partition
         if self._log_manager.futures.is_moving(topic_partition):
             self._moves.add(topic_partition)
         self._leadership_changed(partition)
 
+    def _throttle(self, partition: Partition, log: PartitionLog) -> None:
+        listed = log.config.leader_replication_throttled_replicas
+        log.leader_throttled = names_replica(listed, partition.topic_partition.partition, self.broker_id)
+
     def _leadership_changed(self, partition: Partition) -> None:
+        self.failed_followers.pop(partition.topic_partition, None)
+        if self.isr is not None and partition.log is not None:
+            self.isr.leadership_changed(partition, partition.log)
+        self.deletions.check()
         for listener in self.leadership_listeners:
             listener(partition.topic_partition, partition.leader_epoch, partition.is_leader)
 
@@ -329,6 +369,8 @@ class ReplicaManager:
 
     def _apply_metadata(self, request: UpdateMetadata) -> None:
         deleted = self._cache.update(request)
+        self.replication.set_live_brokers(request.live_brokers)
+        self.deletions.check()
         present = [p for p in request.partitions if self._cache.contains(p.topic)]
         self._put_topics(request.topic_ids, present)
         for topic_partition in present:
@@ -390,6 +432,9 @@ class ReplicaManager:
         if partition.log is not None:
             # Requests that wait at the log look again, and find that this broker does not lead it.
             partition.log.become_follower(-1, partition.leader_epoch)
+            if self.isr is not None:
+                self.isr.forget(partition, partition.log)
+        self.deletions.check()
         for listener in self.leadership_listeners:
             listener(partition.topic_partition, partition.leader_epoch, False)
 
@@ -406,9 +451,14 @@ class ReplicaManager:
         """Apply a changed broker configuration, which holds the topics' defaults."""
         self.config = config
         self._moves.update_config(config)
-        if self.fetchers is not None:
-            self.fetchers.update_config(config)
+        self._apply_replication_config()
         self._apply_config(self._partitions.values())
+
+    def _apply_replication_config(self) -> None:
+        self.replication.lag_time_ms = self.config.get_int("replica.lag.time.max.ms")
+        self.replication.leader_rate = self.config.get_int(LEADER_RATE)
+        if self.fetchers is not None:
+            self.fetchers.update_config(self.config)
 
     def _apply_config(self, partitions: Iterable[Partition]) -> None:
         by_topic: dict[str, LogConfig] = {}
@@ -418,6 +468,7 @@ class ReplicaManager:
                 if topic not in by_topic:
                     by_topic[topic] = self._log_config(topic)
                 partition.log.update_config(by_topic[topic])
+                self._throttle(partition, partition.log)
         if self.fetchers is not None:
             self.fetchers.update_topics(by_topic)
 
@@ -485,8 +536,8 @@ class ReplicaManager:
             threads = self._readers[directory] = ThreadPoolExecutor(READERS, thread_name_prefix="replica-reads")
         return await self._loop.run_in_executor(threads, lambda: self._reading(read, *arguments))
 
-    async def delete_records(self, topic_partition: TopicPartition, offset: int) -> int:
-        """Move the log start to `offset`, and return the low watermark.
+    async def delete_records(self, topic_partition: TopicPartition, offset: int) -> DeletedRecords:
+        """Move the log start to `offset`.
 
         `offset` -1: the high watermark.
 
@@ -499,7 +550,17 @@ class ReplicaManager:
             raise errors.PolicyViolationError(
                 f"Records of partition {topic_partition} can not be deleted: cleanup.policy does not have delete"
             )
-        return await self._read_apart(topic_partition, log.delete_records, offset)
+        wanted = log.high_watermark if offset == HIGH_WATERMARK else offset
+        await self._read_apart(topic_partition, log.delete_records, wanted)
+        return DeletedRecords(wanted, self.deletions.low_watermark(log))
+
+    async def low_watermark_reached(self, topic_partition: TopicPartition, offset: int) -> int:
+        """The low watermark, when all live replicas have deleted the records below `offset`.
+
+        See RecordDeletions.reached.
+        """
+        partition = self.partition(topic_partition)
+        return await self.deletions.reached(partition, partition.local_log(), offset)
 
     def active_producers(self, topic_partition: TopicPartition) -> list[ActiveProducer]:
         """The active producers of a partition that this broker leads (KIP-664)."""

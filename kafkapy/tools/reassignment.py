@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 LOOK_AGAIN_S: Final = 0.3
+SETTLED_S: Final = 30.0
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
@@ -214,7 +215,10 @@ def wait(admin: KafkaAdminClient, moves: Sequence[Move], output: Output, again: 
     except KeyboardInterrupt:
         tell(f"Interrupted: the reassignment continues. {again}")
         raise SystemExit(INTERRUPTED) from None
-    different = _different(admin, moves)
+    # Brokers hear from the controller a moment later.
+    end = time.monotonic() + SETTLED_S
+    while (different := _different(admin, moves)) and time.monotonic() < end:
+        time.sleep(LOOK_AGAIN_S)
     if different:
         said = "; ".join(f"{partition} has {_listed(replicas)}" for partition, replicas in different.items())
         raise KafkaError(f"The reassignment ended otherwise than planned: {said}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from work import coordinators, fetch, javatools, latency, partitions, produce, start, tls
+from work import cluster, coordinators, fetch, javatools, latency, partitions, produce, start, tls
 from work.session import Session
 
 ALL: dict[str, tuple[str, Callable[[Session], None]]] = {
@@ -16,6 +16,7 @@ ALL: dict[str, tuple[str, Callable[[Session], None]]] = {
     "W6": ("start and memory", start.start_and_memory),
     "W7": ("offset commits, transactions, joins of many members", coordinators.coordinators),
     "W9": ("TLS 1.3: produce, fetch, handshakes", tls.tls),
+    "W10": ("three brokers: replicated produce, catch-up, failover, restarts", cluster.three_brokers),
     "X": ("Apache Kafka's own perf tools, a cross-check", javatools.cross_check),
 }
 ELSEWHERE = {"W8": "30 minutes of mixed load: make soak (tests/perf/test_soak.py runs perf/work/soak.py)"}

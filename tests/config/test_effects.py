@@ -179,9 +179,9 @@ def config(**keys: str) -> BrokerConfig:
 def test_keys_of_every_layer_are_found_and_those_that_work_are_not() -> None:
     given = config(
         super__users="User:a", num__partitions="3", ssl__provider="BC", ssl__client__auth="required"
-    ).with_dynamic({"max.connections": "5", "num.replica.fetchers": "2"}, {"log.preallocate": "true"})
+    ).with_dynamic({"max.connections": "5", "log.cleaner.io.buffer.size": "2"}, {"log.preallocate": "true"})
     assert ineffective_keys(given) == [
-        "log.preallocate", "num.replica.fetchers", "ssl.client.auth", "ssl.provider", "super.users"
+        "log.cleaner.io.buffer.size", "log.preallocate", "ssl.client.auth", "ssl.provider", "super.users"
     ]  # fmt: skip
     assert ineffective_keys(config()) == []
 
@@ -205,9 +205,9 @@ def test_topic_keys() -> None:
 
 
 def test_unknown_keys_of_a_file_are_told_apart_from_keys_without_effect() -> None:
-    given = config(my__plugin__bucket="b", num__replica__fetchers="2", num__partitions="3")
+    given = config(my__plugin__bucket="b", log__cleaner__io__buffer__size="524288", num__partitions="3")
     assert given.unknown_keys == ["my.plugin.bucket"]
-    assert ineffective_keys(given) == ["num.replica.fetchers"]
+    assert ineffective_keys(given) == ["log.cleaner.io.buffer.size"]
 
 
 def test_group_keys_of_what_is_not_served_are_named() -> None:

@@ -69,6 +69,8 @@ class Log:
         """Producer id to the highest coordinator epoch of its markers."""
         self.open: dict[int, list[Any]] = {}
         self.outcomes: dict[Any, bool] = {}
+        self.markers: dict[int, int] = {}
+        """Producer id to the number of its markers."""
 
     @property
     def end(self) -> int:
@@ -112,6 +114,7 @@ class Log:
             return
         self.epochs[batch.producer_id] = batch.producer_epoch
         self.coordinators[batch.producer_id] = marker.coordinator_epoch
+        self.markers[batch.producer_id] = self.markers.get(batch.producer_id, 0) + 1
         for what in self.open.pop(batch.producer_id, ()):
             assert what not in self.outcomes
             self.outcomes[what] = marker.committed
@@ -419,6 +422,20 @@ class Cluster:
     def coordinator(self, transactional_id: str) -> Broker:
         """The broker that coordinates an id."""
         return self.brokers[self.logs[STATES[partition_of(transactional_id, STATE_PARTITIONS)]].leader]
+
+    def heal(self) -> None:
+        """End all faults; every broker hears of all elections."""
+        self.replicate = True
+        self.unwritable.clear()
+        self.fates.clear()
+        for broker in self.brokers.values():
+            broker.away = broker.hangs = False
+            for partition, log in self.logs.items():
+                if partition in broker.leads and log.leader != broker.id:
+                    broker.lead(partition, log.epoch, False)
+        self.learn()
+        self.commit()
+        self.settle()
 
     def leader(self, partition: TopicPartition) -> Broker:
         return self.brokers[self.logs[partition].leader]

@@ -71,14 +71,12 @@ class Model:
             each.caught_up_ms = max(each.caught_up_ms, self.now_ms)
         elif end >= each.leader_end:
             each.caught_up_ms = max(each.caught_up_ms, each.fetched_ms)
-        moved = end != each.end
         each.end, each.start, each.broker_epoch = end, start, broker_epoch
         each.leader_end, each.fetched_ms = max(each.leader_end, leader_end), self.now_ms
         if replica not in self.maximal and not each.announced and end >= max(self.high_watermark, self.epoch_start):
             each.announced = True
             self.events.append(replica)
-        if moved:
-            self.advance()
+        self.advance()
 
     def lead(self, epoch: int, isr: set[int]) -> None:
         if not self.leads or epoch != self.epoch:
@@ -185,6 +183,12 @@ class IsrMachine(RuleBasedStateMachine):
         assert applied == wanted
         if applied:
             self.model.put(isr, isr | more)
+
+    @rule(min_isr=st.integers(1, 5))
+    def min_insync_replicas_change(self, min_isr: int) -> None:
+        self.log.update_config(LogConfig.create(overrides={"min.insync.replicas": str(min_isr)}))
+        self.model.min_isr = min_isr
+        self.model.advance()
 
     @rule(isr=isrs, elected=st.booleans())
     def leadership(self, isr: set[int], elected: bool) -> None:

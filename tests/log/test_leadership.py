@@ -130,6 +130,30 @@ def test_below_min_insync_replicas_nothing_more_becomes_visible(append: Any) -> 
     assert log.high_watermark == 2
 
 
+def test_a_lower_min_insync_replicas_shows_what_waited(append: Any) -> None:
+    leader = Leader(isr=(1, 2), replicas=(1, 2), min_insync_replicas=2)
+    log = leader.log
+    log.set_isr(8, (1,), (1,))
+    leader.at(5000)
+    append(log)
+    waiter = LogWaiter(log)
+    assert not waiter.wait(WAIT_FOR_HIGH_WATERMARK, 0)
+    log.update_config(LogConfig.create())
+    assert (log.high_watermark, waiter.wakes) == (1, 1)
+
+
+def test_any_fetch_ends_the_wait_for_a_follower_that_has_fallen_behind(append: Any) -> None:
+    leader = Leader(isr=(1, 2))
+    log = leader.log
+    log.follower_position(3, 0)
+    append(log)
+    log.follower_position(2, 1)
+    assert log.high_watermark == 0  # replica 3 was caught up a moment ago
+    leader.at(1000 + LAG_MS + 1)
+    log.follower_position(2, 1)
+    assert log.high_watermark == 1
+
+
 def test_min_insync_replicas_is_at_most_the_number_of_replicas(append: Any) -> None:
     leader = Leader(isr=(1,), replicas=(1,), min_insync_replicas=3)
     append(leader.log, 1, required_acks=-1)

@@ -266,12 +266,12 @@ def test_deleting_records_moves_the_log_start(with_broker: Runner) -> None:
         log = broker.table.log("t", 0)
         log.append_as_leader(batch(1, 2, 3))
         replicas = broker.replicas
-        assert await replicas.delete_records(T0, 2) == 2
+        assert await replicas.delete_records(T0, 2) == (2, 2)
         found = await replicas.list_offset(T0, ListOffsetsTimestamp.EARLIEST, isolation=UNCOMMITTED)
         assert found.offset == 2
         with pytest.raises(errors.OffsetOutOfRangeError):
             await replicas.delete_records(T0, 4)
-        assert await replicas.delete_records(T0, -1) == 3
+        assert await replicas.delete_records(T0, -1) == (3, 3)
         with pytest.raises(errors.PolicyViolationError):
             await replicas.delete_records(TopicPartition("compacted", 0), -1)
         with pytest.raises(errors.InvalidTopicError):

@@ -70,20 +70,13 @@ def records(cluster: Cluster, topic: str) -> int:
 
 def test_a_plan_is_shown_and_changes_nothing(kafkapy: CommandLine, admin: KafkaAdminClient, topic: str) -> None:
     rows = kafkapy.rows("topics", "reassign", topic, "--brokers", "3,4")
-    assert [(row["partition"], row["replicas"], row["adding"]) for row in rows] == [
-        ("0", "1,2", "3,4"),
-        ("1", "2,1", "4,3"),
-    ]
+    assert [(row["partition"], row["replicas"]) for row in rows] == [("0", "1,2"), ("1", "2,1")]
+    assert sorted(row["adding"] for row in rows) == ["3,4", "4,3"]
     assert all(int(row["bytes"]) > 0 for row in rows)
     assert replicas(admin, topic) == {0: [1, 2], 1: [2, 1]}
     plan = kafkapy.json("topics", "reassign", topic, "--brokers", "3,4")
-    assert plan == {
-        "version": 1,
-        "partitions": [
-            {"topic": topic, "partition": 0, "replicas": [3, 4]},
-            {"topic": topic, "partition": 1, "replicas": [4, 3]},
-        ],
-    }
+    assert [(each["topic"], each["partition"]) for each in plan["partitions"]] == [(topic, 0), (topic, 1)]
+    assert sorted(each["replicas"] for each in plan["partitions"]) == [[3, 4], [4, 3]]
     assert (
         kafkapy.done("topics", "reassign", topic, "--brokers", "1,2")
         == "Nothing to move: the replicas are as wanted.\n"
@@ -95,7 +88,7 @@ def test_replicas_move_with_a_throttle_that_is_gone_at_the_end(
 ) -> None:
     said = kafkapy.done("topics", "reassign", topic, "--brokers", "3,4", "--execute", "--throttle", "100MB")
     assert said.startswith("Reassignment complete: 2 partitions change, 4 replicas with ")
-    assert replicas(admin, topic) == {0: [3, 4], 1: [4, 3]}
+    assert sorted(replicas(admin, topic).values()) == [[3, 4], [4, 3]]
     assert throttles(admin, topic) == []
     cluster.wait_until_in_sync([topic])
     assert records(cluster, topic) == 200
@@ -128,7 +121,7 @@ def test_a_plan_file_is_carried_out_and_verified(
 def test_a_running_reassignment_is_shown_and_cancelled(
     kafkapy: CommandLine, cluster: Cluster, admin: KafkaAdminClient, topic: str
 ) -> None:
-    """The new replica is on a stopped broker's id no more: it waits, throttled to nearly nothing."""
+    """The throttle makes the copy slow."""
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all") as producer:
         for _ in range(40):
             producer.send(topic, bytes(100_000), partition=0)

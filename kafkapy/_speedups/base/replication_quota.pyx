@@ -9,14 +9,15 @@ from kafkapy._speedups.base.posix cimport (
 )
 
 
-cdef ReplicationQuotaState* replication_quota_new(int64_t rate) noexcept nogil:
+cdef ReplicationQuotaState* replication_quota_new(int64_t rate, size_t windows, int64_t window_ms) noexcept nogil:
     cdef ReplicationQuotaState* quota = new ReplicationQuotaState()
-    cdef int i
+    cdef QuotaSample empty
     pthread_mutex_init(&quota.mutex, NULL)
     quota.rate = rate
-    for i in range(QUOTA_SAMPLES):
-        quota.samples[i].window = -1
-        quota.samples[i].bytes = 0
+    quota.window_ms = window_ms
+    empty.window = -1
+    empty.bytes = 0
+    quota.samples.assign(windows, empty)
     return quota
 
 
@@ -27,10 +28,10 @@ cdef void replication_quota_free(ReplicationQuotaState* quota) noexcept nogil:
 
 
 cdef void replication_quota_record(ReplicationQuotaState* quota, int64_t bytes, int64_t now_ms) noexcept nogil:
-    cdef int64_t window = now_ms // QUOTA_WINDOW_MS
+    cdef int64_t window = now_ms // quota.window_ms
     cdef QuotaSample* sample
     pthread_mutex_lock(&quota.mutex)
-    sample = &quota.samples[window % QUOTA_SAMPLES]
+    sample = &quota.samples[<size_t>window % quota.samples.size()]
     if sample.window != window:
         sample.window = window
         sample.bytes = 0
@@ -40,15 +41,16 @@ cdef void replication_quota_record(ReplicationQuotaState* quota, int64_t bytes, 
 
 cdef double replication_quota_measured(ReplicationQuotaState* quota, int64_t now_ms) noexcept nogil:
     """Returns the bytes of the samples by the time since the oldest one began, at least one window."""
-    cdef int64_t newest = now_ms // QUOTA_WINDOW_MS, oldest = newest, bytes = 0, elapsed_ms
-    cdef int i
+    cdef int64_t newest = now_ms // quota.window_ms, oldest = newest, bytes = 0, elapsed_ms
+    cdef int64_t windows = <int64_t>quota.samples.size()
+    cdef size_t i
     pthread_mutex_lock(&quota.mutex)
-    for i in range(QUOTA_SAMPLES):
-        if newest - QUOTA_SAMPLES < quota.samples[i].window <= newest and quota.samples[i].window >= 0:
+    for i in range(quota.samples.size()):
+        if newest - windows < quota.samples[i].window <= newest and quota.samples[i].window >= 0:
             bytes += quota.samples[i].bytes
             oldest = min(oldest, quota.samples[i].window)
     pthread_mutex_unlock(&quota.mutex)
-    elapsed_ms = max(now_ms - oldest * QUOTA_WINDOW_MS, <int64_t>QUOTA_WINDOW_MS)
+    elapsed_ms = max(now_ms - oldest * quota.window_ms, quota.window_ms)
     return <double>bytes * 1000.0 / <double>elapsed_ms
 
 

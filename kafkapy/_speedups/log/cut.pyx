@@ -1,7 +1,7 @@
 """Truncation, log start, deletion and flush (see cut.pxd). Called by the control plane's threads without the GIL."""
 
 from libc.errno cimport EIO, errno
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
@@ -50,11 +50,22 @@ cdef enum:
     NEVER = 0x7FFFFFFFFFFFFFFF      # flush.messages is not set
 
 
-cdef void cut_history_locked(LogState* log, int64_t offset) noexcept nogil:
-    """Forgets epochs, aborted transactions and snapshots at or above `offset`."""
+cdef bint is_fenced_locked(LogState* log, int32_t leader_epoch) noexcept nogil:
+    return leader_epoch >= 0 and (log.leader or log.leader_epoch != leader_epoch)
+
+
+cdef bint cut_epochs_locked(LogState* log, int64_t offset) noexcept nogil:
+    cdef bint dropped = False
     while not private_of(log).history.epochs.empty() and private_of(log).history.epochs.back().start_offset >= offset:
         private_of(log).history.epochs.pop_back()
         private_of(log).epochs_version += 1
+        dropped = True
+    return dropped
+
+
+cdef void cut_history_locked(LogState* log, int64_t offset) noexcept nogil:
+    """Forgets epochs, aborted transactions and snapshots at or above `offset`."""
+    cut_epochs_locked(log, offset)
     while not private_of(log).history.aborted.empty() and private_of(log).history.aborted.back().last_offset >= offset:
         private_of(log).history.aborted.pop_back()
     while not private_of(log).unwritten.empty() and private_of(log).unwritten.back().entry.last_offset >= offset:
@@ -71,7 +82,8 @@ cdef void cut_flushes_locked(LogState* log, int64_t offset) noexcept nogil:
         private_of(log).flushed = offset
 
 
-cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int64_t]* removed) noexcept nogil:
+cdef int begin_truncation(LogState* log, int64_t offset, int32_t leader_epoch, LogCut* cut,
+                          vector[int64_t]* removed) noexcept nogil:
     cdef vector[SegmentState*] dropped
     cdef SegmentState* segment
     cdef BatchPosition at
@@ -81,10 +93,14 @@ cdef int begin_truncation(LogState* log, int64_t offset, LogCut* cut, vector[int
     cdef int failure = 0, opened
     cut.segment = NULL
     cut.end = offset
+    cut.forgot_epochs = False
     pthread_mutex_lock(&private_of(log).sealing)
     lock_settled(log)
+    cut.fenced = is_fenced_locked(log, leader_epoch)
     index = floor_segment(log, offset)
-    if offset >= log.log_end_offset or index < 0:
+    if cut.fenced or offset >= log.log_end_offset or index < 0:
+        if not cut.fenced and offset >= log.log_end_offset:
+            cut.forgot_epochs = cut_epochs_locked(log, offset)
         pthread_mutex_unlock(&log.mutex)
         pthread_mutex_unlock(&private_of(log).sealing)
         return 0
@@ -158,10 +174,13 @@ cdef void end_truncation(LogState* log, LogCut* cut) noexcept nogil:
     fire(&woken)
 
 
-cdef void empty_log(LogState* log, int64_t offset, vector[int64_t]* removed) noexcept nogil:
+cdef bint empty_log(LogState* log, int64_t offset, int32_t leader_epoch, vector[int64_t]* removed) noexcept nogil:
     cdef vector[SegmentState*] dropped
     cdef size_t i
     lock_settled(log)
+    if is_fenced_locked(log, leader_epoch):
+        pthread_mutex_unlock(&log.mutex)
+        return False
     private_of(log).rolling = True
     dropped.swap(log.segments)
     atomic_store(&log.log_start_offset, offset)
@@ -183,6 +202,7 @@ cdef void empty_log(LogState* log, int64_t offset, vector[int64_t]* removed) noe
         removed.push_back(dropped[i].base_offset)
         segment_detach(dropped[i], 1)
         segment_unref(dropped[i])
+    return True
 
 
 cdef void resume_appends(LogState* log) noexcept nogil:

@@ -3,7 +3,7 @@
 Worker threads call them with the GIL, which they release before they take the log's mutex. OSError.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from kafkapy._speedups.log.layout cimport LogState
 
@@ -17,9 +17,9 @@ cdef int make_segment_ready(LogFiles log) except -1
 # PartitionLog.roll
 cdef bint roll_segment(LogFiles log) except -1
 # PartitionLog.truncate_to
-cdef bint truncate(LogFiles log, int64_t offset) except -1
+cdef bint truncate(LogFiles log, int64_t offset, int32_t leader_epoch) except -1
 # PartitionLog.truncate_fully_and_start_at
-cdef int truncate_fully(LogFiles log, int64_t offset) except -1
+cdef int truncate_fully(LogFiles log, int64_t offset, int32_t leader_epoch) except -1
 # PartitionLog.delete_segments_below
 cdef list delete_closed_segments(LogFiles log, int64_t offset)
 # PartitionLog.flush

@@ -4,11 +4,12 @@ Each step under the log's mutex is memory work; file work comes before or after 
 """
 
 from libc.errno cimport EIO
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.string cimport strerror
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.error_codes cimport ERROR_FENCED_LEADER_EPOCH
 from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
 from kafkapy._speedups.log.background cimport make_segment
 from kafkapy._speedups.log.cut cimport (
@@ -27,6 +28,9 @@ from kafkapy._speedups.log.layout cimport LogState, Waiter
 from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.segment cimport SegmentState, segment_new, segment_seal, segment_trim, segment_unref
 from kafkapy._speedups.log.state cimport active_segment, fire, lock_settled, switch_segment_locked, take_waiters_locked
+
+
+from kafkapy.errors import error_for
 
 
 cdef class LogFiles:
@@ -134,23 +138,24 @@ cdef bint roll_segment(LogFiles log) except -1:
     return rolled
 
 
-cdef bint truncate(LogFiles log, int64_t offset) except -1:
+cdef bint truncate(LogFiles log, int64_t offset, int32_t leader_epoch) except -1:
     cdef vector[int64_t] removed
     cdef LogCut cut
-    cdef int64_t before = log.log_end_offset
     cdef int failure
     check_online(log.state)
-    if offset >= before:
-        return False
-    if offset <= log.log_start_offset:
-        log.truncate_fully_and_start_at(offset)
+    if offset < log.log_end_offset and offset <= log.log_start_offset:
+        truncate_fully(log, offset, leader_epoch)
         return True
     with nogil:
-        failure = begin_truncation(log.state, offset, &cut, &removed)
+        failure = begin_truncation(log.state, offset, leader_epoch, &cut, &removed)
     if failure:
         raise OSError(failure, strerror(failure).decode(), log.storage.directory)
+    if cut.fenced:
+        raise error_for(ERROR_FENCED_LEADER_EPOCH)
     if cut.segment == NULL:
-        return False            # another truncation was faster
+        if cut.forgot_epochs:
+            log.write_leader_epochs()
+        return False
     try:
         # The newest segment goes first, in the order of begin_truncation.
         log.storage.delete_segments(list(removed), delay_ms=0)
@@ -177,13 +182,15 @@ cdef bint truncate(LogFiles log, int64_t offset) except -1:
     return True
 
 
-cdef int truncate_fully(LogFiles log, int64_t offset) except -1:
+cdef int truncate_fully(LogFiles log, int64_t offset, int32_t leader_epoch) except -1:
     cdef vector[int64_t] removed
-    cdef int failure
+    cdef bint emptied
     check_online(log.state)
     log.prepare_segment()
     with nogil:
-        empty_log(log.state, offset, &removed)
+        emptied = empty_log(log.state, offset, leader_epoch, &removed)
+    if not emptied:
+        raise error_for(ERROR_FENCED_LEADER_EPOCH)
     try:
         log.storage.delete_segments(list(removed), delay_ms=0)
         for name in log.storage.names():
@@ -230,6 +237,9 @@ cdef int sync_files(LogFiles log) except -1:
     cdef int failure
     cdef int64_t end = log.log_end_offset
     if log.storage.directory:
+        if private_of(log.state).epochs_written != private_of(log.state).epochs_version:
+            # Recovery reads no batch below the new recovery point, and so finds no epoch there.
+            log.write_leader_epochs()
         try:
             log.storage.sync()
         except OSError as error:

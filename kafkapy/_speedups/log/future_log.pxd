@@ -44,8 +44,7 @@ cdef class FutureLogCopy:
     cdef int copy_piece(self, int64_t max_bytes, int64_t* copied) noexcept nogil
     cdef int put(self, int64_t size, int64_t expected, int64_t* copied) noexcept nogil
     cdef int put_group(self, uint8_t* data, int64_t size) noexcept nogil
-    cdef int put_failed(self, int failure) noexcept nogil
-    cdef int put_legacy(self, const uint8_t* data, int64_t size, int64_t offset) noexcept nogil
+    cdef int put_legacy(self, const uint8_t* data, int64_t size) noexcept nogil
     cdef int catch_up(self, int64_t max_bytes, bint paced, int64_t* copied) noexcept nogil
     cdef void release_replaced(self, int64_t own) noexcept nogil
     cdef void go_on(self) noexcept nogil

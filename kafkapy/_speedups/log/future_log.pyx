@@ -1,13 +1,14 @@
 """Copying a log into its future log, and the swap of the two (see future_log.pxd). One thread moves one log."""
 
 from libc.errno cimport EAGAIN, EIO, ENOMEM
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int16_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset, strerror
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.error_codes cimport (
+    ERROR_CORRUPT_MESSAGE,
     ERROR_KAFKA_STORAGE_ERROR,
     ERROR_NOT_LEADER_OR_FOLLOWER,
     ERROR_OFFSET_OUT_OF_RANGE,
@@ -16,12 +17,10 @@ from kafkapy._speedups.base.posix cimport (
     atomic_load,
     atomic_store,
     file_read,
-    is_shortage,
     pthread_mutex_lock,
     pthread_mutex_unlock,
     wall_clock_ms,
 )
-from kafkapy._speedups.base.wire cimport load_int64
 from kafkapy._speedups.log.append cimport append_batches
 from kafkapy._speedups.log.cleaner_throttle cimport throttle
 from kafkapy._speedups.log.cut cimport resume_appends
@@ -36,34 +35,22 @@ from kafkapy._speedups.log.layout cimport (
     ReadResult,
     Waiter,
 )
+from kafkapy._speedups.log.legacy cimport LEGACY_APPENDED, LEGACY_WAITS, LegacyStatus, append_legacy
 from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.producer_state cimport ORIGIN_REPLICATION
 from kafkapy._speedups.log.read cimport read_batches
-from kafkapy._speedups.log.segment cimport (
-    NEWEST_NOT_KNOWN,
-    segment_after_append,
-    segment_append,
-    segment_detach,
-    segment_open,
-    segment_ref,
-    segment_should_roll,
-    segment_unref,
-)
+from kafkapy._speedups.log.segment cimport segment_detach, segment_ref, segment_unref
 from kafkapy._speedups.log.state cimport (
-    active_segment,
     fire,
     forget_batches_locked,
     lock_settled,
     segment_stem,
-    set_offline_locked,
-    switch_segment_locked,
     take_waiters_locked,
     want_flush_locked,
     want_segment_locked,
 )
 from kafkapy._speedups.log.swap cimport final_name, swap_pin
 from kafkapy._speedups.log.transaction_index cimport write_aborted_transactions
-from kafkapy._speedups.records.file_records cimport legacy_check_crc
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_BAD_MAGIC,
     BATCH_OK,
@@ -75,8 +62,6 @@ from kafkapy._speedups.records.record_batch cimport (
 cdef enum:
     PIECE = 1 << 20                 # bytes read at once
     NO_LIMIT = 0x7FFFFFFFFFFFFFFF
-    LEGACY_TIMESTAMP_AT = 18        # of a v1 message: offset, size, CRC, magic, attributes
-    LEGACY_TIMESTAMP_END = LEGACY_TIMESTAMP_AT + 8
 
 CAUGHT_UP = COPY_CAUGHT_UP
 MORE = COPY_MORE
@@ -339,7 +324,7 @@ cdef class FutureLogCopy:
                     outcome = self.put_group(self.buffer + group, at - group)
                 if outcome == COPY_MORE:
                     copied[0] = at
-                    outcome = self.put_legacy(self.buffer + at, header.size, header.base_offset)
+                    outcome = self.put_legacy(self.buffer + at, header.size)
                 at += header.size
                 group = at
             else:
@@ -383,54 +368,17 @@ cdef class FutureLogCopy:
             return COPY_ENDED
         return COPY_CORRUPT
 
-    cdef int put_failed(self, int failure) noexcept nogil:
-        if not is_shortage(failure):
-            return COPY_ENDED
-        self.failure = failure
-        return COPY_FAILED
-
-    cdef int put_legacy(self, const uint8_t* data, int64_t size, int64_t offset) noexcept nogil:
-        """Appends a message of format v0 or v1, which an old Kafka wrote: `offset` is that of its last record. It has
-        no producer id."""
-        cdef LogState* future = self.future.state
-        cdef SegmentState* active
-        cdef int64_t timestamp = -1, now_ms = wall_clock_ms()
-        cdef int outcome = COPY_MORE, failure
-        if size >= LEGACY_TIMESTAMP_END and data[LEGACY_TIMESTAMP_AT - 2] == 1:
-            timestamp = load_int64(data + LEGACY_TIMESTAMP_AT)
-        if not legacy_check_crc(data, size):
-            return COPY_CORRUPT
-        pthread_mutex_lock(&future.mutex)
-        active = active_segment(future)
-        if private_of(future).closed or future.deleted or future.offline_errno:
-            outcome = COPY_ENDED
-        elif offset < future.log_end_offset:
-            outcome = COPY_MISALIGNED
-        elif active == NULL or segment_should_roll(active, size, offset, timestamp, now_ms, future.config.segment_bytes,
-                                                   future.config.segment_ms):
-            if future.prepared == NULL:
-                outcome = COPY_NEEDS_SEGMENT
-            else:
-                failure = switch_segment_locked(future, future.log_end_offset, now_ms)
-                if failure:
-                    outcome = self.put_failed(failure)
-            active = active_segment(future)
-        if outcome == COPY_MORE:
-            failure = segment_open(active)
-            if failure < 0:
-                failure = -failure
-            else:
-                failure = segment_append(active, data, size, offset, timestamp, offset,
-                                         future.config.index_interval_bytes)
-            if failure:
-                set_offline_locked(future, failure, "append failed")
-                outcome = self.put_failed(failure)
-            else:
-                future.log_end_offset = offset + 1
-                atomic_store(&active.newest_record, NEWEST_NOT_KNOWN)
-                segment_ref(active)
-        pthread_mutex_unlock(&future.mutex)
-        if outcome == COPY_MORE:
-            segment_after_append(active)
-            segment_unref(active)
-        return outcome
+    cdef int put_legacy(self, const uint8_t* data, int64_t size) noexcept nogil:
+        """Appends a message of format v0 or v1, which an old Kafka wrote."""
+        cdef int16_t error = 0
+        cdef LegacyStatus status = append_legacy(self.future.state, data, size, -1, &error)
+        if status == LEGACY_APPENDED:
+            return COPY_MORE
+        if status == LEGACY_WAITS:
+            return COPY_NEEDS_SEGMENT
+        if error == ERROR_OFFSET_OUT_OF_RANGE:
+            return COPY_MISALIGNED
+        if error == ERROR_KAFKA_STORAGE_ERROR and not self.future.state.offline_errno:
+            self.failure = EAGAIN           # descriptors or memory were short
+            return COPY_FAILED
+        return COPY_CORRUPT if error == ERROR_CORRUPT_MESSAGE else COPY_ENDED

@@ -217,14 +217,13 @@ cdef void follower_fetched(LogState* log, const FollowerFetch* fetch) noexcept n
     cdef vector[Waiter] woken
     cdef unordered_map[int32_t, Follower].iterator found
     cdef Follower* follower
-    cdef int64_t end, start
+    cdef int64_t high_watermark, start
     pthread_mutex_lock(&log.mutex)
     found = own.followers.find(fetch.replica_id)
     if not log.leader or found == own.followers.end():
         pthread_mutex_unlock(&log.mutex)
         return
     follower = &deref(found).second
-    end = follower.log_end_offset
     start = follower.log_start_offset
     note_fetch_locked(log, follower, fetch)
     if own.announce_log_starts and log.events != NULL and follower.log_start_offset != start:
@@ -235,10 +234,12 @@ cdef void follower_fetched(LogState* log, const FollowerFetch* fetch) noexcept n
             and follower.log_end_offset >= log.high_watermark and follower.log_end_offset >= own.epoch_start_offset):
         follower.announced = True
         event_post(log.events, EVENT_FOLLOWER_CAUGHT_UP, log.id, fetch.replica_id, NULL, 0)
-    if follower.log_end_offset != end:
-        advance_high_watermark_locked(log)
-        if not log.waiters.empty():
-            take_waiters_locked(log, False, &woken)
+    # Kafka looks only when the position has moved. Here a fetch also ends the wait for another follower that has fallen
+    # behind or died since.
+    high_watermark = log.high_watermark
+    advance_high_watermark_locked(log)
+    if log.high_watermark != high_watermark and not log.waiters.empty():
+        take_waiters_locked(log, False, &woken)
     pthread_mutex_unlock(&log.mutex)
     fire(&woken)
 

@@ -49,6 +49,7 @@ from kafkapy._speedups.log.producer_state cimport ORIGIN_CLIENT, ORIGIN_COORDINA
 from kafkapy._speedups.log.raw_batches cimport append_bytes, find_timestamp_bytes, newest_record_timestamp, read_bytes
 from kafkapy._speedups.log.segment cimport segment_detach, segment_ref, segment_unref
 from kafkapy._speedups.log.state cimport (
+    advance_high_watermark_locked,
     fire,
     lock_settled,
     log_new,
@@ -220,6 +221,7 @@ cdef class PartitionLog(ReplicatedLog):
     def update_config(self, object config):
         """Applies a LogConfig (attributes named like Kafka's topic keys, dots as underscores)."""
         cdef LogConfigState c
+        cdef vector[Waiter] woken
         c.max_message_bytes = config.max_message_bytes
         c.segment_bytes = config.segment_bytes
         c.segment_ms = config.segment_ms
@@ -240,7 +242,11 @@ cdef class PartitionLog(ReplicatedLog):
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
             self.state.config = c
+            # A lower min.insync.replicas may let it move.
+            advance_high_watermark_locked(self.state)
+            take_waiters_locked(self.state, False, &woken)
             pthread_mutex_unlock(&self.state.mutex)
+            fire(&woken)
         self.config = config
 
     # ---- append and read ----
@@ -266,8 +272,11 @@ cdef class PartitionLog(ReplicatedLog):
         options.guard = 0
         return self.append(batches, &options, ORIGIN_CLIENT if api_version >= 0 else ORIGIN_COORDINATOR)
 
-    def append_as_follower(self, bytes batches):
-        """Appends a leader's batches with their offsets and epochs; returns (base offset, last offset, -1)."""
+    def append_as_follower(self, bytes batches, *, int leader_epoch=-1):
+        """Appends a leader's batches with their offsets and epochs; returns (base offset, last offset, -1).
+
+        `leader_epoch`: the followed epoch, FENCED_LEADER_EPOCH in another one; -1: not checked.
+        """
         cdef AppendOptions options
         cdef int64_t epochs
         options.required_acks = 1
@@ -275,7 +284,7 @@ cdef class PartitionLog(ReplicatedLog):
         options.validated = True
         options.checked = False
         options.work = NULL
-        options.current_leader_epoch = -1
+        options.current_leader_epoch = leader_epoch
         options.now_ms = wall_clock_ms()
         options.verify = False
         options.adds_partitions = False
@@ -349,17 +358,20 @@ cdef class PartitionLog(ReplicatedLog):
 
     # ---- shortening, flushing, closing ----
 
-    def truncate_to(self, int64_t offset):
+    def truncate_to(self, int64_t offset, *, int leader_epoch=-1):
         """Drops all records from the batch that holds `offset` on, for a follower that follows its leader's log. True
         when it dropped something.
 
-        Updates the producer state and the files. OSError, then the log is offline.
+        Updates the producer state and the files; leader epochs that begin at or above `offset` go in any case.
+        `leader_epoch`: the followed one, FENCED_LEADER_EPOCH when the log leads or follows another one; -1: not
+        checked. OSError, then the log is offline.
         """
-        return truncate(self, offset)
+        return truncate(self, offset, leader_epoch)
 
-    def truncate_fully_and_start_at(self, int64_t offset):
-        """Empties the log, which goes on at `offset`. OSError; if files were already changed, the log is offline."""
-        truncate_fully(self, offset)
+    def truncate_fully_and_start_at(self, int64_t offset, *, int leader_epoch=-1):
+        """Empties the log, which goes on at `offset`. OSError; if files were already changed, the log is offline.
+        `leader_epoch` as in truncate_to."""
+        truncate_fully(self, offset, leader_epoch)
 
     def reload_producers(self, bint truncating=False):
         """Rebuilds the producer state from snapshots and batches; removes snapshots above the log end. `truncating`: a

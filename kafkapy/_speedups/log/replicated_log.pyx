@@ -215,8 +215,14 @@ cdef class ReplicatedLog(LogFiles):
 
     def write_leader_epochs(self):
         """Writes the leader epochs into their checkpoint file. OSError, then the log is offline."""
+        cdef int64_t version
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            version = private_of(self.state).epochs_version
+            pthread_mutex_unlock(&self.state.mutex)
         try:
             self.storage.write_leader_epochs(self.leader_epochs())
+            private_of(self.state).epochs_written = version
         except OSError as error:
             self.go_offline(error.errno or EIO)
             raise

@@ -4,7 +4,7 @@ from typing_extensions import disjoint_base
 
 @disjoint_base
 class Replication:
-    def __init__(self, lag_time_ms: int = ...) -> None: ...
+    def __init__(self, lag_time_ms: int = ..., *, quota_windows: int = ..., quota_window_ms: int = ...) -> None: ...
     lag_time_ms: int
     clock_ms: int
     leader_rate: int

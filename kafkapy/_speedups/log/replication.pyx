@@ -58,16 +58,16 @@ cdef class Replication:
     Owned by ReplicaManager. Times are ms of a monotonic clock, unless `clock_ms` is set.
     """
 
-    def __cinit__(self, int64_t lag_time_ms=DEFAULT_LAG_TIME_MS):
-        if lag_time_ms < 0:
-            raise ValueError("the lag time must not be negative")
+    def __cinit__(self, int64_t lag_time_ms=DEFAULT_LAG_TIME_MS, *, int quota_windows=11, int64_t quota_window_ms=1000):
+        if lag_time_ms < 0 or quota_windows < 1 or quota_window_ms < 1:
+            raise ValueError("the lag time must not be negative, and the quota needs a window")
         self.state = new ReplicationState()
         self.state.references = 1
         self.state.lag_time_ms = lag_time_ms
         self.state.clock_ms = -1
         self.state.knows_live = 0
         rwlock_init(&self.state.lock)
-        self.state.leader_quota = replication_quota_new(UNLIMITED)
+        self.state.leader_quota = replication_quota_new(UNLIMITED, <size_t>quota_windows, quota_window_ms)
 
     def __dealloc__(self):
         replication_unref(self.state)

@@ -73,15 +73,13 @@ cdef inline int segment_open_to_read(SegmentState* s) noexcept nogil:
 
 cdef int segment_open_file_to_read(SegmentState* s) noexcept nogil
 # Writes to the open file and the indexes, one thread at a time, without the log's mutex. 0 or an errno; an error leaves
-# both unchanged. segment_grow makes the bytes visible to readers.
+# both unchanged. segment_grow makes the bytes visible to readers. Several batches of v2 get the index entries that they
+# would get one by one.
 cdef int segment_write(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
                        int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil
 # Makes written bytes visible. Under the log's mutex, after segment_write.
 cdef void segment_grow(SegmentState* s, int64_t size, int64_t max_timestamp,
                        int64_t offset_of_max_timestamp) noexcept nogil
-# segment_write and segment_grow in one call.
-cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
-                        int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil
 # Writes index entries when enough wait. After an append, without the log's mutex.
 cdef void segment_after_append(SegmentState* s) noexcept nogil
 # The batch that holds `offset`, or the first one behind it, below `limit` bytes. Without the log's mutex.

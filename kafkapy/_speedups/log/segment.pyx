@@ -5,7 +5,7 @@ from libcpp.string cimport string
 
 from kafkapy._speedups.base.posix cimport atomic_load, atomic_store
 from kafkapy._speedups.base.send cimport send_take_region
-from kafkapy._speedups.base.wire cimport load_int32
+from kafkapy._speedups.base.wire cimport load_int32, load_int64
 from kafkapy._speedups.log.index cimport (
     index_detach,
     index_flush_pending,
@@ -50,7 +50,13 @@ from kafkapy._speedups.records.file_records cimport (
     scan_next,
     scan_start,
 )
-from kafkapy._speedups.records.record_batch cimport BATCH_LENGTH_AT, LOG_OVERHEAD
+from kafkapy._speedups.records.record_batch cimport (
+    BATCH_HEADER_SIZE,
+    BATCH_LENGTH_AT,
+    LAST_OFFSET_DELTA_AT,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP_AT,
+)
 
 
 cdef void segment_free(SegmentState* s) noexcept nogil:
@@ -126,33 +132,65 @@ cdef int segment_open_file(SegmentState* s) noexcept nogil:
     return <int>fd
 
 
-cdef bint is_one_batch(const uint8_t* data, int64_t size) noexcept nogil:
-    """Whether the bytes are one batch. Replicas append a whole fetch, many batches at once: its index entry has the
-    first batch's position and the last batch's offset."""
-    return size >= LOG_OVERHEAD and load_int32(data + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD == size
+cdef inline int64_t size_of_batch(const uint8_t* batch) noexcept nogil:
+    return <int64_t>load_int32(batch + <int>BATCH_LENGTH_AT) + LOG_OVERHEAD
+
+
+cdef bint index_batch(SegmentState* s, int64_t position, int64_t size, int64_t last_offset, int64_t max_timestamp,
+                      int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil:
+    """Appends index entries when the interval is over. True when the batch has one in the offset index."""
+    cdef bint indexed = False
+    if s.bytes_since_index > index_interval_bytes:
+        indexed = offset_index_append(s.offset_index, last_offset, position) == 0
+        time_index_append(s.time_index, max_timestamp, offset_of_max_timestamp, False)
+        s.bytes_since_index = 0
+    s.bytes_since_index += size
+    return indexed
+
+
+cdef bint index_batches(SegmentState* s, const uint8_t* data, int64_t size,
+                        int32_t index_interval_bytes) noexcept nogil:
+    """The same for several batches, which a replica appends at once. True when each has an entry."""
+    cdef int64_t at = 0, last, timestamp, max_timestamp = s.max_timestamp, offset_of_max = s.offset_of_max_timestamp
+    cdef int64_t batch_size
+    cdef bint every = True
+    while size - at >= BATCH_HEADER_SIZE:
+        batch_size = size_of_batch(data + at)
+        if not BATCH_HEADER_SIZE <= batch_size <= size - at:
+            break
+        last = load_int64(data + at) + load_int32(data + at + <int>LAST_OFFSET_DELTA_AT)
+        timestamp = load_int64(data + at + <int>MAX_TIMESTAMP_AT)
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+            offset_of_max = last
+        if not index_batch(s, s.size + at, batch_size, last, max_timestamp, offset_of_max, index_interval_bytes):
+            every = False
+        at += batch_size
+    return every
 
 
 cdef int segment_write(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
                        int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil:
-    cdef int64_t position = s.size
-    cdef bint dense = False
+    cdef int64_t position = s.size, due = s.bytes_since_index
+    cdef bint dense
     cdef int failure = file_append(s.fd, data, size, position)
     if failure:
         return failure
-    if s.bytes_since_index > index_interval_bytes:
-        dense = offset_index_append(s.offset_index, last_offset, position) == 0 and is_one_batch(data, size)
-        if max_timestamp > s.max_timestamp:
-            time_index_append(s.time_index, max_timestamp, offset_of_max_timestamp, False)
-        else:
-            time_index_append(s.time_index, s.max_timestamp, s.offset_of_max_timestamp, False)
+    if size_of_batch(data) < size:
+        dense = index_batches(s, data, size, index_interval_bytes)
+    elif max_timestamp > s.max_timestamp:
+        dense = index_batch(s, position, size, last_offset, max_timestamp, offset_of_max_timestamp,
+                            index_interval_bytes)
+    else:
+        dense = index_batch(s, position, size, last_offset, s.max_timestamp, s.offset_of_max_timestamp,
+                            index_interval_bytes)
+    if s.bytes_since_index < due + size:
         s.index_full = offset_index_full(s.offset_index) or time_index_full(s.time_index)
         s.index_waits = index_has_pending(&s.offset_index.file)
-        s.bytes_since_index = 0
     if not dense:
         atomic_store(&s.dense_from, INT64_MAX)
     elif s.dense_from > position:
         atomic_store(&s.dense_from, position)
-    s.bytes_since_index += size
     return 0
 
 
@@ -164,15 +202,6 @@ cdef void segment_grow(SegmentState* s, int64_t size, int64_t max_timestamp,
     if s.size == 0:
         s.first_batch_timestamp = max_timestamp
     s.size += size
-
-
-cdef int segment_append(SegmentState* s, const uint8_t* data, int64_t size, int64_t last_offset, int64_t max_timestamp,
-                        int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil:
-    cdef int failure = segment_write(s, data, size, last_offset, max_timestamp, offset_of_max_timestamp,
-                                     index_interval_bytes)
-    if failure == 0:
-        segment_grow(s, size, max_timestamp, offset_of_max_timestamp)
-    return failure
 
 
 cdef void segment_after_append(SegmentState* s) noexcept nogil:

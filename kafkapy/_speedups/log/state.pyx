@@ -137,6 +137,7 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.layout = 0
     own.aborted_summed = 0
     own.epochs_version = 0
+    own.epochs_written = 0
     own.unflushed_messages = 0
     own.truncations = 0
     own.flush_due = 0

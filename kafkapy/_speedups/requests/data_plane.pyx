@@ -31,6 +31,8 @@ from kafkapy._speedups.base.wire cimport (
 from kafkapy._speedups.requests.fetch_session cimport FetchSessionCache
 from kafkapy._speedups.requests.partition_table cimport PartitionTable
 
+cdef dict SELECTORS = {"leader": SELECT_LEADER, "rack_aware": SELECT_SAME_RACK, "asked": SELECT_ASKED}
+
 cdef enum:
     NODE_ENDPOINTS_TAG = 0
     HISTOGRAM_BUCKETS = 32
@@ -192,14 +194,15 @@ cdef class DataPlane:
 
     @property
     def replica_selector(self):
-        """How consumers with a rack get a replica to read from: SELECT_LEADER, SELECT_SAME_RACK or SELECT_ASKED."""
-        return atomic_load(&self.state.replica_selector)
+        """The selector of consumers' replicas: "leader", "rack_aware", or "asked": Python's (ASK_SELECT)."""
+        cdef int64_t kind = atomic_load(&self.state.replica_selector)
+        return next(name for name, value in SELECTORS.items() if value == kind)
 
     @replica_selector.setter
-    def replica_selector(self, int64_t kind):
-        if kind not in (SELECT_LEADER, SELECT_SAME_RACK, SELECT_ASKED):
-            raise ValueError(f"unknown replica selector {kind}")
-        atomic_store(&self.state.replica_selector, kind)
+    def replica_selector(self, str name):
+        if name not in SELECTORS:
+            raise ValueError(f"unknown replica selector {name!r}")
+        atomic_store(&self.state.replica_selector, <int64_t>SELECTORS[name])
 
     def set_endpoints(self, int16_t listener_index, nodes):
         """Replaces the broker addresses for one listener's clients: {node id: (host, port, rack or None)}."""

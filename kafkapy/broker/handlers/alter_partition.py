@@ -83,7 +83,9 @@ def _changes(request: AlterPartitionRequest, version: int) -> Iterator[IsrChange
 
 def _result(index: int, outcome: PartitionState | ErrorCode) -> Topic.Partition:
     if isinstance(outcome, ErrorCode):
-        return Topic.Partition(partition_index=index, error_code=outcome)
+        return Topic.Partition(
+            partition_index=index, error_code=outcome, leader_id=0, leader_epoch=0, isr=[], partition_epoch=0
+        )
     return Topic.Partition(
         partition_index=index,
         leader_id=outcome.leader,

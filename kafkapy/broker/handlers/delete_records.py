@@ -1,21 +1,25 @@
 """DeleteRecords, API key 21: versions 0 to 2.
 
 The request moves the log start offset of partitions forward: clients do not see records before the given offset (-1:
-the high watermark) any more.
+the high watermark) any more. The response waits, up to the request's timeout, until all live replicas have done so.
 
 Versions:
 0: the API (KIP-107).
 1: the response leaves before the pause of a throttled client (KIP-219).
 2: flexible encoding with tagged fields (KIP-482).
 
-Known gaps: with several replicas the response does not wait for the followers' low watermarks.
+Known gaps: none.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from kafkapy.replica.record_deletions import DeletedRecords
 from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType, TopicPartition
 
@@ -40,32 +44,61 @@ async def handle(context: RequestContext, request: DeleteRecordsRequest) -> Dele
         offsets = wanted.setdefault(topic.name, {})
         async for each in in_slices(topic.partitions):
             offsets[each.partition_index] = each.offset
-    return DeleteRecordsResponse(
-        topics=[
-            Topic(
-                name=name,
-                partitions=[
-                    await _delete(context, TopicPartition(name, index), offset, name in allowed)
-                    async for index, offset in in_slices(offsets.items())
-                ],
-            )
-            async for name, offsets in in_slices(wanted.items())
-        ]
-    )
+    topics: list[Topic] = []
+    waiting: dict[TopicPartition, tuple[int, Topic.Partition]] = {}
+    async for name, offsets in in_slices(wanted.items()):
+        results = []
+        async for index, offset in in_slices(offsets.items()):
+            partition = TopicPartition(name, index)
+            result, deleted = await _delete(context, partition, offset, name in allowed)
+            results.append(result)
+            if deleted is not None and deleted.low_watermark < deleted.offset:
+                waiting[partition] = (deleted.offset, result)
+        topics.append(Topic(name=name, partitions=results))
+    if waiting:
+        await _wait_for_replicas(context, waiting, request.timeout_ms)
+    return DeleteRecordsResponse(topics=topics)
 
 
-async def _delete(context: RequestContext, partition: TopicPartition, offset: int, allowed: bool) -> Topic.Partition:
-    low_watermark, error = INVALID_LOW_WATERMARK, ErrorCode.NONE
+async def _delete(
+    context: RequestContext, partition: TopicPartition, offset: int, allowed: bool
+) -> tuple[Topic.Partition, DeletedRecords | None]:
+    deleted, error = None, ErrorCode.NONE
     if not allowed:
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif not context.broker.metadata_cache.contains(partition):
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     else:
         try:
-            low_watermark = await context.broker.replica_manager.delete_records(partition, offset)
+            deleted = await context.broker.replica_manager.delete_records(partition, offset)
         except KafkaError as failure:
             error = code_of(failure)
-    return _result(partition.partition, low_watermark, error)
+    low_watermark = INVALID_LOW_WATERMARK if deleted is None else deleted.low_watermark
+    return _result(partition.partition, low_watermark, error), deleted
+
+
+async def _wait_for_replicas(
+    context: RequestContext, waiting: Mapping[TopicPartition, tuple[int, Topic.Partition]], timeout_ms: int
+) -> None:
+    """Put the low watermarks into the results, or REQUEST_TIMED_OUT."""
+    replicas = context.broker.replica_manager
+
+    async def wait(partition: TopicPartition, offset: int, result: Topic.Partition) -> None:
+        try:
+            result.low_watermark = await replicas.low_watermark_reached(partition, offset)
+            result.error_code = ErrorCode.NONE
+        except KafkaError as failure:
+            result.low_watermark, result.error_code = INVALID_LOW_WATERMARK, code_of(failure)
+
+    for _, result in waiting.values():
+        result.error_code = ErrorCode.REQUEST_TIMED_OUT
+    tasks = [asyncio.ensure_future(wait(partition, *each)) for partition, each in waiting.items()]
+    try:
+        await asyncio.wait(tasks, timeout=max(timeout_ms, 0) / 1000)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def error_response(request: DeleteRecordsRequest, error: ErrorCode, message: str) -> DeleteRecordsResponse:

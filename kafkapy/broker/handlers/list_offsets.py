@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Final
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.errors import ErrorCode, InvalidRequestError, KafkaError, code_of
+from kafkapy.errors import ErrorCode, InvalidRequestError, KafkaError, OffsetNotAvailableError, code_of
 from kafkapy.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kafkapy.slices import counted, in_slices
 from kafkapy.types import AclOperation, IsolationLevel, ListOffsetsTimestamp, ResourceType, TopicPartition
@@ -36,6 +36,8 @@ RESPONSE = ListOffsetsResponse
 
 CONSUMER: Final = -1
 DEBUGGING: Final = -2
+FIRST_WITH_OFFSET_NOT_AVAILABLE: Final = 5
+"""Clients of older versions get LEADER_NOT_AVAILABLE, and ask again (KIP-207)."""
 _OLDEST_VERSION: Final = {
     ListOffsetsTimestamp.LATEST: 0,
     ListOffsetsTimestamp.EARLIEST: 0,
@@ -136,6 +138,9 @@ async def _answer(
             current_leader_epoch=asked.current_leader_epoch,
             leader_only=leader_only,
         )
+    except OffsetNotAvailableError:
+        known = context.api_version >= FIRST_WITH_OFFSET_NOT_AVAILABLE
+        return _failed(index, ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
     except KafkaError as error:
         return _failed(index, code_of(error))
     if found is None:

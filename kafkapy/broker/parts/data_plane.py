@@ -31,6 +31,7 @@ from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.broker.request_log import DataPlaneRequests
 from kafkapy.network.api_table import api_table
 from kafkapy.network.socket_server import SocketServer, SocketServerConfig
+from kafkapy.replica.selectors import LeaderSelector, RackAwareReplicaSelector, ReplicaSelector
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network.network_request import NetworkRequest
@@ -165,22 +166,32 @@ class Asks(Part):
 
     name = "data-plane asks"
 
+    def __init__(self) -> None:
+        self._selector: ReplicaSelector | None = None
+
     async def start(self, broker: Broker) -> None:
         """Make what answers; its threads start with the first question that needs one."""
         threads = broker.config.get_int("num.io.threads")
+        self._selector = selector = broker.plugins.create_replica_selector(broker.config)
         broker.asks = DataPlaneAsks(
             broker.context,
             broker.log_config_of,
             threads,
             broker.conversions,
             broker.listener_security.answer_principal,
+            selector,
         )
+        # The data plane knows the rules of the built-in selectors.
+        known: dict[type, str] = {LeaderSelector: "leader", RackAwareReplicaSelector: "rack_aware"}
+        broker.plane.replica_selector = known.get(type(selector), "asked")
         broker.plane.verify_transactions = broker.context.coordinators.verifies_transactions
 
     async def stop(self, broker: Broker) -> None:
         """End the threads."""
         if hasattr(broker, "asks"):
             await asyncio.get_running_loop().run_in_executor(None, broker.asks.close)
+        if self._selector is not None:
+            self._selector.close()
 
 
 class RequestChannel(Part):

@@ -17,9 +17,9 @@ PATH: Final = ISR_CHANGES
 
 async def run(controllership: Controllership) -> None:
     """Read the changed ISRs and tell all brokers' caches."""
-    names, values = await notifications.read(controllership.store.store, PATH)
-    known = set(controllership.context.leadership)
-    changed = [partition for value in values for partition in decode_isr_change(value) if partition in known]
+    names, values = await notifications.read(controllership.store.store, PATH, decode_isr_change)
+    known = controllership.context.leadership
+    changed = list(dict.fromkeys(partition for value in values for partition in value if partition in known))
     controllership.context.leadership.update(await controllership.store.partition_states(changed))
     controllership.batch.add_update_metadata(controllership.context.live_brokers, changed)
     controllership.batch.send()

@@ -21,8 +21,8 @@ async def run(controllership: Controllership) -> None:
 
     Their answers say which partitions are on the failed directory.
     """
-    names, values = await notifications.read(controllership.store.store, PATH)
-    brokers = {decode_log_dir_event(value) for value in values} & controllership.context.live_brokers.keys()
+    names, values = await notifications.read(controllership.store.store, PATH, decode_log_dir_event)
+    brokers = set(values) & controllership.context.live_brokers.keys()
     try:
         replicas = controllership.context.replicas_on(brokers)
         await controllership.replicas.handle_state_changes(

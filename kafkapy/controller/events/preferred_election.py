@@ -1,4 +1,7 @@
-"""ReplicaLeaderElection of old tools: they write partitions into the store and wait until the node is gone."""
+"""PreferredReplicaElection: a tool has written partitions into the store.
+
+The tool waits until the node is gone. Source: processReplicaLeaderElection.
+"""
 
 from __future__ import annotations
 

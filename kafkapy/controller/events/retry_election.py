@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kafkapy.controller.context import ReplicaStatus
 from kafkapy.controller.controllership import Controllership
 from kafkapy.controller.events import (
     broker_change,
@@ -21,6 +22,7 @@ async def run(controllership: Controllership) -> None:
     """Read the store again, bring its partitions online, and elect missing leaders."""
     await broker_change.run(controllership)
     await controllership.replicas_offline(controllership.context.replicas_without_broker())
+    await _bring_up_brokers(controllership)
     await log_dir_event_notification.run(controllership)
     await isr_change_notification.run(controllership)
     await topic_change.run(controllership)
@@ -33,6 +35,23 @@ async def run(controllership: Controllership) -> None:
     await controllership.reassignments.resume(lambda _partition, _assignment: True)
     await controllership.deletion.resume()
     await preferred_election.run(controllership)
+
+
+async def _bring_up_brokers(controllership: Controllership) -> None:
+    """Tell brokers again of everything that a stopped step may have kept from them."""
+    context = controllership.context
+    returned = [
+        replica
+        for replica in context.replicas_for(context.all_partitions())
+        if context.replica_state(replica) is ReplicaStatus.OFFLINE
+        and context.is_replica_online(replica.broker, replica.partition)
+        and not context.is_topic_being_deleted(replica.partition.topic)
+    ]
+    if returned:
+        brokers = {replica.broker for replica in returned}
+        controllership.batch.add_update_metadata(brokers, list(context.leadership))
+        controllership.batch.send()
+        await controllership.replicas.handle_state_changes(returned, ReplicaStatus.ONLINE)
 
 
 async def _bring_up_partitions(controllership: Controllership) -> None:

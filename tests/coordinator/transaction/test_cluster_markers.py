@@ -310,5 +310,10 @@ def test_a_request_that_cannot_be_sent_fails_its_items_and_not_the_queue() -> No
     assert [type(error).__name__ for _, error in answers] == ["UnknownServerError", "KafkaConnectionError", "NoneType"]
     queues.add(7, 4)
     queues.close()
+    queues.add(7, 5)
     clock.run()
     assert len(sent) == 3
+    assert [(items, type(error).__name__) for items, error in answers[3:]] == [
+        ([4], "NetworkError"),
+        ([5], "NetworkError"),
+    ]

@@ -9,12 +9,13 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from peers.apache_kafka import ApacheKafka
 from peers.etcd import Etcd
 from peers.zookeeper import ZooKeeper
 
@@ -49,6 +50,8 @@ KEYS = {
 """Small internal topics with three replicas; sessions and lag times that a test can wait for."""
 STARTED = b"msg=started"
 """In the line that a broker writes once it is registered and serves."""
+CLEAN = (0, 128 + signal.SIGTERM)
+"""Exit codes after SIGTERM: ours, and that of a JVM."""
 
 
 def wait_until(condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = WAIT_S) -> Any:
@@ -115,8 +118,52 @@ class Member(BrokerProcess):
         shutil.rmtree(self.data_dir / "logs")
 
 
+class JavaMember(ApacheKafka):
+    """The same as a process of Apache Kafka, for clusters of both kinds."""
+
+    def __init__(
+        self, release: str, broker_id: int, data_dir: Path, overrides: Mapping[str, str], zookeeper: str
+    ) -> None:
+        known = {key: value for key, value in overrides.items() if not key.startswith("kafkapy.")}
+        super().__init__(release, data_dir, {**known, "broker.id": str(broker_id)}, zookeeper=zookeeper)
+        self.broker_id = broker_id
+        self.paused = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs, and is not stopped by SIGSTOP."""
+        return self.process is not None and self.process.poll() is None and not self.paused
+
+    def kill(self) -> None:
+        """SIGKILL; it also ends a stopped process."""
+        super().kill()
+        self.paused = False
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self.paused = True
+
+    def resume(self) -> None:
+        """Let it run on after `pause`."""
+        os.kill(self.pid, signal.SIGCONT)
+        self.paused = False
+
+    def wipe(self) -> None:
+        """Remove the data of a broker that does not run."""
+        assert self.process is None, "only a dead broker can be wiped"
+        shutil.rmtree(self.data_dir / "logs")
+
+    def log_tail(self, size: int = 4000) -> str:
+        """The last `size` bytes of the process's output."""
+        return self.log_path.read_bytes()[-size:].decode(errors="replace") if self.log_path.exists() else ""
+
+
 class Cluster:
-    """Owns the metadata server and the brokers below one directory."""
+    """Owns the metadata server and the brokers below one directory.
+
+    The brokers in `java` are of that release of Apache Kafka, all others ours.
+    """
 
     def __init__(
         self,
@@ -125,13 +172,17 @@ class Cluster:
         store: str = "zookeeper",
         overrides: Mapping[str, str] | None = None,
         racks: bool = False,
+        java: Collection[int] = (),
+        release: str = "3.9",
     ) -> None:
+        self._java = java
+        self._release = release
         self.directory = directory
         self.store = ZooKeeper(directory / "zookeeper") if store == "zookeeper" else Etcd(directory / "etcd")
         self._overrides = KEYS | dict(overrides or {})
         self._racks = racks
         self._count = count
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, Member | JavaMember] = {}
 
     def __enter__(self) -> Cluster:
         self.store.__enter__()
@@ -155,23 +206,27 @@ class Cluster:
             member.remove()
         self.store.__exit__(None, None, None)
 
-    def _new(self, broker_id: int) -> Member:
+    def _new(self, broker_id: int) -> Member | JavaMember:
         if isinstance(self.store, ZooKeeper):
             where = {"zookeeper.connect": self.store.connect}
         else:
             where = {"kafkapy.etcd.endpoints": self.store.endpoint}
         rack = {"broker.rack": f"rack-{broker_id % 3}"} if self._racks else {}
-        member = Member(broker_id, self.directory / f"broker-{broker_id}", self._overrides | where | rack)
+        keys = self._overrides | where | rack
+        home = self.directory / f"broker-{broker_id}"
+        member: Member | JavaMember = Member(broker_id, home, keys)
+        if broker_id in self._java:
+            member = JavaMember(self._release, broker_id, home, keys, where["zookeeper.connect"])
         self.members[broker_id] = member
         return member
 
     # --- members --------------------------------------------------------------------------------------------------
 
-    def __getitem__(self, broker_id: int) -> Member:
+    def __getitem__(self, broker_id: int) -> Member | JavaMember:
         return self.members[broker_id]
 
     @property
-    def live(self) -> list[Member]:
+    def live(self) -> list[Member | JavaMember]:
         return [member for member in self.members.values() if member.alive]
 
     @property
@@ -183,18 +238,19 @@ class Cluster:
         """Start all brokers that do not run, at the same time."""
         waiting = [member for member in self.members.values() if member.process is None]
         with ThreadPoolExecutor(max(1, len(waiting))) as pool:
-            list(pool.map(Member.start, waiting))
+            list(pool.map(lambda member: member.start(), waiting))
         self.wait_for_brokers()
 
     def stop_all(self) -> None:
         """Stop all brokers in order, one after another; each exit code has to be 0."""
         for member in self.members.values():
             if member.process is not None:
-                assert member.stop(WAIT_S) == 0, member.log_tail()
+                assert member.stop(WAIT_S) in CLEAN, member.log_tail()
 
-    def add(self) -> Member:
+    def add(self) -> Member | JavaMember:
         """One more broker, started."""
-        member = self._new(max(self.members) + 1).start()
+        member = self._new(max(self.members) + 1)
+        member.start()
         self.wait_for_brokers()
         return member
 

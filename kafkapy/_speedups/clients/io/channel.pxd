@@ -33,6 +33,11 @@ cdef enum IoMailKind:
     IO_SUBMIT = 1
     IO_CLOSE = 2
     IO_FLUSH = 3                # the loop's thread has written a part of a request
+    IO_GIVE = 4                 # another thread takes over the socket
+
+# Takes over the socket and session of a channel, or NULL when the channel has ended or has unread bytes. On the I/O
+# thread, or on the thread that closes the client; called once.
+ctypedef void (*take_transport)(void* owner, Transport* transport) noexcept nogil
 
 cdef cppclass ClientChannel:
     int64_t id
@@ -67,6 +72,8 @@ cdef struct IoMail:
     int64_t channel
     ClientChannel* added
     ClientRequest request
+    take_transport take
+    void* owner                 # its argument
 
 cdef cppclass ClientIoState:
     pthread_mutex_t mutex               # over mails, events, dropped and stop; no thread waits for the GIL while

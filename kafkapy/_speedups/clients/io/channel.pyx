@@ -17,6 +17,7 @@ from kafkapy._speedups.base.epoll cimport (
     epoll_ctl,
     epoll_event,
 )
+from kafkapy._speedups.base.low_water cimport set_low_water
 from kafkapy._speedups.base.posix cimport (
     atomic_add,
     atomic_count,
@@ -32,11 +33,6 @@ from kafkapy._speedups.base.transport cimport transport_read_event, transport_se
 from kafkapy._speedups.base.wire cimport load_int32, store_int32
 from kafkapy._speedups.clients.io.frames cimport RequestFrame, ResponseFrame
 
-cdef extern from "<sys/socket.h>" nogil:
-    int SOL_SOCKET, SO_RCVBUF, SO_RCVLOWAT
-    int getsockopt(int fd, int level, int name, void* value, unsigned int* size)
-    int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
-
 cdef enum:
     EVENTS_AT_ONCE = 64
     SIZE_BYTES = 4
@@ -46,7 +42,6 @@ cdef enum:
     READ_TURN = 4 * 1024 * 1024     # bytes of one channel before other channels have their turn
     MIN_WAKE_BYTES = 64 * 1024      # the kernel is not told of fewer bytes
     MAX_WAKE_BYTES = 1024 * 1024
-    ROOM_FACTOR = 4
 
 
 # --- what the I/O thread tells the loop ---------------------------------------------------------------------------
@@ -294,20 +289,8 @@ cdef int64_t fill_frame(ClientIoState* s, ClientChannel* channel, int64_t* room)
 
 
 cdef void set_wake_bytes(ClientChannel* channel, int count) noexcept nogil:
-    """Sets SO_RCVLOWAT, to less where the receive buffer may be too small: the kernel would then never report the
-    bytes."""
-    cdef int room = 0
-    cdef unsigned int size = sizeof(int)
-    setsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof(count))
+    set_low_water(channel.transport.fd, count)
     channel.wake_bytes = count
-    if count == 1:
-        return
-    # The kernel makes the buffer larger (Linux 4.18), unless its size was set. Packets take up to a few times their
-    # bytes in it.
-    getsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVBUF, &room, &size)
-    if room < ROOM_FACTOR * count:
-        count = max(room // ROOM_FACTOR, 1)
-        setsockopt(channel.transport.fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof(count))
 
 
 cdef void sleep_through(ClientChannel* channel) noexcept nogil:
@@ -427,6 +410,30 @@ cdef void serve(ClientIoState* s, ClientChannel* channel, uint32_t events) noexc
         write_requests(s, channel)
 
 
+cdef void give_channel(ClientIoState* s, ClientChannel* channel, IoMail* mail) noexcept nogil:
+    """Gives the socket away, in the state of a new one, and reports the channel's end."""
+    cdef Transport given
+    cdef bint idle
+    pthread_mutex_lock(&channel.mutex)
+    idle = (not channel.handshaking and channel.outgoing.empty() and channel.awaiting.empty()
+            and channel.frame == NULL and channel.head_size == 0)
+    given = channel.transport
+    if idle:
+        epoll_ctl(s.epoll_fd, EPOLL_CTL_DEL, given.fd, NULL)
+        if channel.wake_bytes != 1:
+            set_wake_bytes(channel, 1)
+        channel.transport.fd = -1
+        channel.transport.session = NULL
+    pthread_mutex_unlock(&channel.mutex)
+    if idle:
+        s.channels.erase(channel.id)
+        report(s, IO_GONE, channel.id, NULL, 0)
+        mail.take(mail.owner, &given)
+    else:
+        close_channel(s, channel, 0)
+        mail.take(mail.owner, NULL)
+
+
 cdef void carry_out(ClientIoState* s, IoMail* mail) noexcept nogil:
     cdef ClientChannel* channel
     cdef unordered_map[int64_t, ClientChannel*].iterator found
@@ -438,8 +445,13 @@ cdef void carry_out(ClientIoState* s, IoMail* mail) noexcept nogil:
         # The channel has gone in the meantime; the loop gets the report, or had it.
         if mail.kind == IO_SUBMIT:
             drop(s, &mail.request)
+        elif mail.kind == IO_GIVE:
+            mail.take(mail.owner, NULL)
         return
     channel = dereference(found).second
+    if mail.kind == IO_GIVE:
+        give_channel(s, channel, mail)
+        return
     if mail.kind == IO_CLOSE:
         close_channel(s, channel, 0)
         return

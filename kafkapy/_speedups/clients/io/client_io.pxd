@@ -22,7 +22,7 @@ frees a channel's memory.
 from libc.stdint cimport int64_t
 from libcpp.unordered_map cimport unordered_map
 
-from kafkapy._speedups.clients.io.channel cimport ClientChannel, ClientIoState, ClientRequest, IoMail
+from kafkapy._speedups.clients.io.channel cimport ClientChannel, ClientIoState, ClientRequest, IoMail, take_transport
 
 
 cdef class ClientIo:
@@ -39,4 +39,7 @@ cdef class ClientIo:
     cdef int start_thread(self) except -1
     cdef bint written_at_once(self, ClientChannel* channel, ClientRequest* request) except -1
     cdef int mail(self, IoMail* mail) except -1
+    # Gives the socket of an idle channel to another thread, which calls nothing of this module with it. `events()`
+    # reports the channel's end.
+    cdef int give_channel(self, int64_t channel, take_transport take, void* owner) except -1
     cdef void drop_references(self) noexcept

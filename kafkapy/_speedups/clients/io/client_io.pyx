@@ -35,6 +35,7 @@ from kafkapy._speedups.clients.io.channel cimport (
     IO_ADD,
     IO_CLOSE,
     IO_FLUSH,
+    IO_GIVE,
     IO_GONE,
     IO_SECURED,
     IO_SENT,
@@ -47,6 +48,7 @@ from kafkapy._speedups.clients.io.channel cimport (
     IoMail,
     close_channel,
     io_thread,
+    take_transport,
     write_first,
 )
 from kafkapy._speedups.clients.io.frames cimport COPIED_FRAME, BytesFrame, RequestFrame, ResponseFrame
@@ -246,6 +248,17 @@ cdef class ClientIo:
         mail.channel = channel
         self.mail(&mail)
 
+    cdef int give_channel(self, int64_t channel, take_transport take, void* owner) except -1:
+        cdef IoMail mail
+        self.check()
+        memset(&mail, 0, sizeof(mail))
+        mail.kind = IO_GIVE
+        mail.channel = channel
+        mail.take = take
+        mail.owner = owner
+        self.mail(&mail)
+        return 0
+
     def events(self):
         """The events so far, in order: a list of (channel, what, errno or 0), where `what` is
 
@@ -364,6 +377,10 @@ cdef class ClientIo:
         cdef ClientIoState* s = self.state
         cdef vector[PyObject*] dropped
         cdef size_t i
+        for i in range(s.mails.size()):
+            if s.mails[i].kind == IO_GIVE:
+                s.mails[i].take(s.mails[i].owner, NULL)
+        s.mails.clear()
         s.turn_events.clear()
         for i in range(s.events.size()):
             s.dropped.push_back(s.events[i].request)

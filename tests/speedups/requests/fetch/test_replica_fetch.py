@@ -328,7 +328,7 @@ def test_the_leader_names_the_most_caught_up_replica_in_the_consumers_rack(broke
         log.follower_position(replica, 1, log_start_offset=0)
     assert log.high_watermark == 1
     assert preferred() == (-1, size)  # no selector
-    broker.plane.replica_selector = 1
+    broker.plane.replica_selector = "rack_aware"
     replication.clock_ms = 10
     log.follower_position(3, 1, log_start_offset=0)
     replication.clock_ms = 20
@@ -364,7 +364,7 @@ def test_the_leader_names_the_most_caught_up_replica_in_the_consumers_rack(broke
 def test_a_session_names_a_preferred_replica_each_time(broker: Any) -> None:
     log = lead(broker)
     racks(broker)
-    broker.plane.replica_selector = 1
+    broker.plane.replica_selector = "rack_aware"
     log.append_as_leader(broker.batch())
     session = broker.fetch([("t", 0, 0)], session_epoch=0, rack_id="b").session_id
     log.follower_position(2, 1, log_start_offset=0)
@@ -374,7 +374,7 @@ def test_a_session_names_a_preferred_replica_each_time(broker: Any) -> None:
 
 
 def test_another_selector_is_asked(broker: Any) -> None:
-    broker.plane.replica_selector = 2
+    broker.plane.replica_selector = "asked"
     logs = broker.topic("t", 3, isr=(1, 2), replicas=(1, 2, 3))
     for log in logs:
         log.append_as_leader(broker.batch())
@@ -406,7 +406,8 @@ def test_another_selector_is_asked(broker: Any) -> None:
 
 
 def test_an_unknown_selector_is_refused(broker: Any) -> None:
-    for kind in (-1, 3):
-        with pytest.raises(ValueError, match="selector"):
-            broker.plane.replica_selector = kind
-    assert broker.plane.replica_selector == 0
+    with pytest.raises(ValueError, match="selector"):
+        broker.plane.replica_selector = "nearest"
+    assert broker.plane.replica_selector == "leader"
+    broker.plane.replica_selector = "asked"
+    assert broker.plane.replica_selector == "asked"

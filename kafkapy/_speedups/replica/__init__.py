@@ -1,0 +1,1 @@
+"""The fetchers of a follower: threads that copy partitions from their leaders."""

@@ -1,0 +1,364 @@
+"""W10: three brokers on one ZooKeeper: replicated produce, catch-up, failover, rolling restart, many partitions.
+
+Unpinned; one cluster at a time is up, so that brokers of another kind take nothing from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import measure
+import peers
+from client import batch_of_size, record_batch, write_frames
+from peers import KAFKAPY, Peer
+from peers.zookeeper import ZooKeeper
+
+from kafkapy import KafkaAdminClient, KafkaProducer
+from kafkapy.errors import KafkaError
+from work.session import Metrics, Session, rates
+
+BROKERS = (1, 2, 3)
+PARTITIONS = 12
+SESSION_MS = 6000
+WITH_ZOOKEEPER = ("kafkapy", "apache-3.9")
+"""The peers that this work compares: Kafka 4 has no ZooKeeper."""
+KEYS = {
+    "zookeeper.session.timeout.ms": str(SESSION_MS),
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "auto.leader.rebalance.enable": "false",
+}
+WAIT_S = 300.0
+PAUSE_S = 0.005
+
+
+class Brokers:
+    """Three running brokers of one kind."""
+
+    def __init__(self, members: dict[int, Any]) -> None:
+        self.members = members
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{member.port}" for member in self.members.values())
+
+    @property
+    def pids(self) -> list[int]:
+        return [pid for member in self.members.values() if member.process for pid in measure.process_tree(member.pid)]
+
+    def cpu(self) -> float:
+        """CPU seconds of all brokers that run."""
+        return sum(measure.cpu_seconds(member.pid) for member in self.members.values() if member.process)
+
+    def admin(self) -> KafkaAdminClient:
+        return KafkaAdminClient(bootstrap_servers=self.bootstrap, default_api_timeout_ms=120_000)
+
+    def create(self, admin: KafkaAdminClient, topic: str, partitions: int, leader: int | None = None) -> None:
+        """A topic with three replicas, all in sync; with `leader`, one broker leads all partitions."""
+        if leader is None:
+            wanted: dict[str, Any] = {"num_partitions": partitions, "replication_factor": 3}
+        else:
+            others = [broker for broker in BROKERS if broker != leader]
+            wanted = {"assignments": {number: [leader, *others] for number in range(partitions)}}
+        admin.create_topics({topic: wanted})
+        self.in_sync(admin, [topic])
+
+    def in_sync(self, admin: KafkaAdminClient, topics: list[str]) -> None:
+        """Return when all replicas are in sync. RuntimeError after WAIT_S."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                found = [each for topic in admin.describe_topics(topics) for each in topic["partitions"]]
+                if found and all(each["leader_id"] >= 0 and len(each["isr_nodes"]) == 3 for each in found):
+                    return
+            except KafkaError:
+                pass
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not all replicas of {topics[:3]} are in sync after {WAIT_S:.0f} s")
+            time.sleep(PAUSE_S)
+
+
+@contextmanager
+def running(session: Session, peer: Peer) -> Iterator[Brokers]:
+    """Three brokers on a new ZooKeeper."""
+    with session.folder(f"w10-{peer.name}") as folder, ZooKeeper(folder / "zookeeper") as zookeeper:
+        members = {}
+        try:
+            for broker in BROKERS:
+                keys = KEYS | {"broker.id": str(broker), "zookeeper.connect": zookeeper.connect}
+                members[broker] = member = _made(peer, folder / f"broker-{broker}", keys, zookeeper.connect)
+                member.start()
+            yield Brokers(members)
+        finally:
+            for member in members.values():
+                member.kill()
+                member.remove()
+
+
+def _made(peer: Peer, directory: Path, keys: dict[str, str], zookeeper: str) -> Any:
+    directory.mkdir(parents=True, exist_ok=True)
+    broker = peer.make(directory, peers.SOON_DELETED | keys)
+    if peer.is_apache:
+        broker.zookeeper = zookeeper
+    return broker
+
+
+class Acknowledgements:
+    """Sends a record every few ms with acks=all, in a thread, and remembers when each was acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.times: list[float] = []
+        self._topic = topic
+        self._stop = threading.Event()
+        self._producer = KafkaProducer(
+            bootstrap_servers=bootstrap,
+            acks="all",
+            delivery_timeout_ms=120_000,
+            request_timeout_ms=10_000,
+            retry_backoff_ms=5,
+            retry_backoff_max_ms=20,
+            reconnect_backoff_ms=5,
+            reconnect_backoff_max_ms=20,
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            if self._stop.is_set():
+                return
+            future = self._producer.send(self._topic, b"%d" % number, partition=0)
+            future.add_callback(lambda _: self.times.append(time.monotonic()))
+            time.sleep(PAUSE_S)
+
+    def after(self, moment: float) -> float:
+        """The time of the first acknowledgement after a moment."""
+        deadline = moment + WAIT_S
+        while not self.times or self.times[-1] <= moment:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"nothing was acknowledged for {WAIT_S:.0f} s")
+            time.sleep(PAUSE_S)
+        return next(each for each in self.times if each > moment)
+
+    def longest_gap(self, begin: float) -> float:
+        """The longest time between two acknowledgements since a moment, in seconds."""
+        times = [begin, *(each for each in self.times if each > begin)]
+        return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.close(timeout=30)
+
+
+# --- the cells ----------------------------------------------------------------------------------------------------
+
+
+def _produce(session: Session, brokers: Brokers, folder: Path, size: int) -> Metrics:
+    """Produce with acks=all to partitions that broker 1 leads; CPU of all three brokers."""
+    with brokers.admin() as admin:
+        topic = f"replicated-{size}-{next(_numbers)}"
+        brokers.create(admin, topic, PARTITIONS, leader=1)
+        batches = [batch_of_size(size, 1000, seed)[0] for seed in range(PARTITIONS)]
+        named = measure.options(
+            port=brokers.members[1].port,
+            connections=PARTITIONS,
+            seconds=session.seconds(3.0, 0.3),
+            topic=topic,
+            limit_bytes=int(session.seconds(1 << 30, 32 << 20)),
+            pids=",".join(map(str, brokers.pids)),
+        )
+        answer = measure.run_native("load", "produce", *named, *write_frames(folder, topic, batches, -1), pinned=False)
+        brokers.in_sync(admin, [topic])
+        admin.delete_topics([topic])
+    return rates(answer)
+
+
+def _half_rate(session: Session, brokers: Brokers, folder: Path, rate: float) -> Metrics:
+    """The latency of acks=all at a fixed rate, one record of 1 KB per request."""
+    with brokers.admin() as admin:
+        topic = f"paced-{next(_numbers)}"
+        brokers.create(admin, topic, 1, leader=1)
+        batch = record_batch([b"KAFKAPY!" + bytes(8) + bytes(984)])
+        named = measure.options(
+            port=brokers.members[1].port,
+            topic=topic,
+            rate=rate,
+            seconds=session.seconds(3.0, 0.5),
+            warm_up=session.seconds(0.5, 0.2),
+            connections=16,
+            pids=",".join(map(str, brokers.pids)),
+        )
+        answer = measure.run_native("tail", *named, *write_frames(folder, topic, [batch], -1), pinned=False)
+        admin.delete_topics([topic])
+    return {
+        "p50_us": answer["produce_us"]["p50"],
+        "p99_us": answer["produce_us"]["p99"],
+        "end_to_end_p99_us": answer["end_to_end_us"]["p99"],
+        "requests_per_s": answer["requests"] / answer["seconds"],
+        "cpu_us_per_request": answer["broker_cpu_s"] / answer["requests"] * 1e6,
+    }
+
+
+def _catch_up(session: Session, brokers: Brokers, folder: Path) -> Metrics:
+    """A follower with an empty disk copies all partitions."""
+    with brokers.admin() as admin:
+        topic = f"copied-{next(_numbers)}"
+        brokers.create(admin, topic, PARTITIONS, leader=1)
+        size = int(session.seconds(1 << 30, 16 << 20))
+        batches = [batch_of_size(1 << 20, 1000, seed)[0] for seed in range(PARTITIONS)]
+        named = measure.options(
+            port=brokers.members[1].port, connections=PARTITIONS, seconds=60, topic=topic, limit_bytes=size,
+            pids=",".join(map(str, brokers.pids)),
+        )  # fmt: skip
+        written = measure.run_native("load", "produce", *named, *write_frames(folder, topic, batches, -1), pinned=False)
+        brokers.in_sync(admin, [topic])
+        follower = brokers.members[3]
+        follower.stop()
+        _remove_logs(follower, topic)
+        before = brokers.cpu()
+        follower.start()
+        started, start_cpu = time.monotonic(), measure.cpu_seconds(follower.pid)
+        brokers.in_sync(admin, [topic])
+        took = time.monotonic() - started
+        cpu = brokers.cpu() - before - start_cpu
+        admin.delete_topics([topic])
+    return {
+        "mb_per_s": written["bytes"] / took / 1e6,
+        "cpu_s_per_gb": cpu / written["bytes"] * measure.GB,
+        "seconds": took,
+    }
+
+
+def _remove_logs(member: Any, topic: str) -> None:
+    for directory in (member.data_dir / "logs").glob(f"{topic}-*"):
+        shutil.rmtree(directory)
+
+
+def _failover(_session: Session, brokers: Brokers) -> Metrics:
+    """From SIGKILL of a leader to the next acknowledgement, without the time of the session."""
+    with brokers.admin() as admin:
+        topic = f"killed-{next(_numbers)}"
+        brokers.create(admin, topic, 1, leader=2)
+        load = Acknowledgements(brokers.bootstrap, topic)
+        try:
+            load.after(time.monotonic())
+            killed = time.monotonic()
+            brokers.members[2].kill()
+            gap = load.after(killed + 0.5) - killed
+        finally:
+            load.close()
+        brokers.members[2].start()
+        brokers.in_sync(admin, [topic])
+        admin.delete_topics([topic])
+    return {"seconds": gap - SESSION_MS / 1000, "gap_s": gap}
+
+
+def _rolling_restart(_session: Session, brokers: Brokers) -> Metrics:
+    """The longest time without an acknowledgement while all brokers restart in turn."""
+    with brokers.admin() as admin:
+        topic = f"rolled-{next(_numbers)}"
+        brokers.create(admin, topic, 1)
+        load = Acknowledgements(brokers.bootstrap, topic)
+        try:
+            begin = load.after(time.monotonic())
+            for member in brokers.members.values():
+                member.stop()
+                member.start()
+                brokers.in_sync(admin, [topic])
+            load.after(time.monotonic())
+        finally:
+            load.close()
+        admin.delete_topics([topic])
+    return {"gap_s": load.longest_gap(begin), "seconds": time.monotonic() - begin}
+
+
+def _many(session: Session, brokers: Brokers) -> Metrics:
+    """2,000 partitions on each broker: memory, restart of a broker, failover of the controller."""
+    topics, each = int(session.seconds(20, 2)), 100
+    with brokers.admin() as admin:
+        names = [f"many-{number}" for number in range(topics)]
+        begin = time.monotonic()
+        for name in names:
+            admin.create_topics({name: {"num_partitions": each, "replication_factor": 3}})
+        brokers.in_sync(admin, names)
+        created = time.monotonic() - begin
+        rss = max(measure.rss_bytes(member.pid) for member in brokers.members.values()) / 1e6
+        controller = int(admin.describe_cluster()["controller_id"])
+        other = next(broker for broker in BROKERS if broker != controller)
+        begin = time.monotonic()
+        brokers.members[other].stop()
+        brokers.members[other].start()
+        brokers.in_sync(admin, names)
+        restart = time.monotonic() - begin
+        begin = time.monotonic()
+        brokers.members[controller].kill()
+        _until_created(brokers, controller)
+        failover = time.monotonic() - begin - SESSION_MS / 1000
+        brokers.members[controller].start()
+        brokers.in_sync(admin, names)
+    return {"create_s": created, "rss_mb": rss, "restart_s": restart, "failover_s": failover}
+
+
+def _until_created(brokers: Brokers, dead: int) -> None:
+    """Return when the new controller has made a topic with leaders."""
+    live = ",".join(f"127.0.0.1:{member.port}" for broker, member in brokers.members.items() if broker != dead)
+    with KafkaAdminClient(bootstrap_servers=live, retry_backoff_ms=5, retry_backoff_max_ms=20) as admin:
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                admin.create_topics({f"after-{next(_numbers)}": {"num_partitions": 1, "replication_factor": 2}})
+                return
+            except KafkaError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(PAUSE_S)
+
+
+_numbers = itertools.count()
+
+
+def three_brokers(session: Session) -> None:
+    """One kind of cluster after the other, in each round; Kafka's maximum gives the rate of the paced cell."""
+    compared = [peer for peer in session.peers if peer.name in WITH_ZOOKEEPER]
+    paced_at = 0.0
+    for _ in range(session.rounds):
+        for peer in sorted(compared, key=lambda peer: peer is KAFKAPY):
+            try:
+                with running(session, peer) as brokers, session.folder("frames") as folder:
+                    paced_at = paced_at or _maximum(session, brokers, folder) / 2
+                    _cells(session, peer, brokers, folder, paced_at)
+            except Exception as error:
+                session.fail(peer.name, "cluster", error)
+
+
+def _maximum(session: Session, brokers: Brokers, folder: Path) -> float:
+    return _half_rate(session, brokers, folder, 0)["requests_per_s"]
+
+
+def _cells(session: Session, peer: Peer, brokers: Brokers, folder: Path, rate: float) -> None:
+    cells: dict[str, Callable[[], Metrics]] = {
+        "produce, acks=all, RF 3, batches of 64 KB": lambda: _produce(session, brokers, folder, 64 << 10),
+        "produce, acks=all, RF 3, at half of the maximum": lambda: _half_rate(session, brokers, folder, rate),
+        "catch-up of an empty follower": lambda: _catch_up(session, brokers, folder),
+        "SIGKILL of a leader": lambda: _failover(session, brokers),
+        "rolling restart": lambda: _rolling_restart(session, brokers),
+        "3 x 2,000 partitions": lambda: _many(session, brokers),
+    }
+    for name, measured in cells.items():
+        begin = time.monotonic()
+        try:
+            session.add(peer, name, measured(), "unpinned")
+        except Exception as error:
+            session.fail(peer.name, name, error)
+        session.say(f"{session.work}  {name}, {peer.name}: {time.monotonic() - begin:.1f} s")

@@ -1,0 +1,340 @@
+"""Followers copy what their leader has: records, high watermark, log start; over sessions, disconnects and resizes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from waiting import until
+
+from kafkapy.replica.fetcher_api import FollowerVersions
+from kafkapy.types import TopicPartition
+from tests.replica.scripted_leader import FOLLOWER, TP, batch, contents, pair
+
+
+def test_a_follower_copies_the_leaders_bytes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            theirs = leader.log()
+            for count in range(1, 30):
+                theirs.append_as_leader(batch(count))
+            ours = follower.follow()
+            await until(lambda: ours.log_end_offset == theirs.log_end_offset, "the follower catches up")
+            await until(lambda: ours.high_watermark == theirs.high_watermark, "the high watermark follows")
+            assert contents(ours) == contents(theirs)
+            assert ours.leader_epochs() == theirs.leader_epochs()
+            theirs.append_as_leader(batch(5))
+            await until(lambda: ours.high_watermark == theirs.log_end_offset, "later records follow")
+            assert contents(ours) == contents(theirs)
+            metrics = follower.fetchers.metrics()
+            assert metrics.bytes_in == len(contents(theirs))
+            assert (metrics.fetchers, metrics.partitions, metrics.failed_partitions) == (1, 1, 0)
+            assert follower.fetchers.lags() == {TP: 0}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", range(4, 18))
+def test_a_follower_speaks_every_version(tmp_path: Path, version: int) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path, versions=FollowerVersions(fetch=version)) as (leader, follower):
+            theirs = leader.log()
+            follower.fetchers.broker_epoch = 77
+            for _ in range(3):
+                theirs.append_as_leader(batch(3))
+            ours = follower.follow()
+            await until(lambda: ours.high_watermark == 9, "the follower catches up")
+            theirs.delete_records(4)
+            await until(lambda: version < 5 or ours.log_start_offset == 4, "the log start follows")
+            assert contents(ours) == contents(theirs) or version < 5
+            assert set(leader.versions) == {version}
+            request = leader.fetches[-1]
+            if version < 15:
+                assert request.replica_id == FOLLOWER
+            else:
+                assert request.replica_state.replica_id == FOLLOWER
+                assert request.replica_state.replica_epoch == 77
+            assert request.max_bytes == 10 * 1024 * 1024
+
+    asyncio.run(scenario())
+
+
+def test_an_older_leader_is_asked_in_its_own_version(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path, newest_fetch=11) as (leader, follower):
+            leader.log().append_as_leader(batch(3))
+            ours = follower.follow()
+            await until(lambda: ours.log_end_offset == 3, "the follower catches up")
+            assert set(leader.versions) == {11}
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_without_id_is_named(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            other = TopicPartition("old", 0)
+            leader.log().append_as_leader(batch(3))
+            leader.log(other).append_as_leader(batch(2))
+            ours = follower.follow()
+            await until(lambda: ours.log_end_offset == 3, "the first topic follows")
+            assert set(leader.versions) == {17}
+            old = follower.follow(other, topic_id=UUID(int=0))
+            await until(lambda: old.log_end_offset == 2, "the topic without an id follows")
+            assert leader.versions[-1] == 12
+            follower.fetchers.remove([other])
+            leader.log().append_as_leader(batch(1))
+            await until(lambda: ours.log_end_offset == 4 and leader.versions[-1] == 17, "ids are used again")
+
+    asyncio.run(scenario())
+
+
+def test_a_session_names_only_what_changes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            partitions = [TopicPartition("orders", index) for index in range(20)]
+            for each in partitions:
+                leader.log(each)
+            logs = [follower.follow(each) for each in partitions]
+            await until(lambda: len(leader.fetches) > 5, "several fetches")
+            first = leader.fetches[0]
+            assert (first.session_id, first.session_epoch) == (0, 0)
+            later = leader.fetches[-1]
+            assert later.session_epoch > 1
+            assert later.topics == []
+            leader.log(partitions[7]).append_as_leader(batch(2))
+            await until(lambda: logs[7].log_end_offset == 2, "the record follows")
+            await until(
+                lambda: leader.fetches[-1].topics == [] and len(leader.fetches) > 8, "the session is quiet again"
+            )
+            named = [
+                each.partition
+                for request in leader.fetches[2:]
+                for topic in request.topics
+                for each in topic.partitions
+            ]
+            assert set(named) <= {7}
+            follower.fetchers.remove([partitions[3]])
+            await until(lambda: any(request.forgotten_topics_data for request in leader.fetches), "it is forgotten")
+            forgotten = next(request for request in leader.fetches if request.forgotten_topics_data)
+            assert [each.partitions for each in forgotten.forgotten_topics_data] == [[3]]
+            follower.follow(partitions[3], epoch=1)
+            leader.log(partitions[3], epoch=1).append_as_leader(batch(1))
+            await until(lambda: logs[3].log_end_offset == 1, "it is followed again")
+            assert leader.connections == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_session_begins_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            ours = follower.follow()
+            leader.log()
+            await until(lambda: len(leader.fetches) > 3, "a session")
+            leader._sessions.clear()
+            leader.log().append_as_leader(batch(2))
+            await until(lambda: ours.log_end_offset == 2 and leader._sessions, "a new session")
+            old = next(iter(leader._sessions))
+            epoch, known = leader._sessions[old]
+            leader._sessions[old] = (epoch + 5, known)
+            leader.log().append_as_leader(batch(2))
+            await until(lambda: ours.log_end_offset == 4, "another session")
+            assert any(request.session_id == old and request.session_epoch == 0 for request in leader.fetches)
+            assert leader.connections == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_response_in_small_pieces_is_the_same(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            leader.piece = 7
+            theirs = leader.log()
+            for _ in range(8):
+                theirs.append_as_leader(batch(3, size=50))
+            ours = follower.follow()
+            await until(lambda: ours.high_watermark == 24, "the follower catches up")
+            assert contents(ours) == contents(theirs)
+
+    asyncio.run(scenario())
+
+
+def test_batches_beyond_the_limits_come_one_by_one(tmp_path: Path) -> None:
+    """A batch larger than replica.fetch.max.bytes is fetched all the same (KIP-74)."""
+
+    async def scenario() -> None:
+        keys = {"replica_fetch_max_bytes": "1000", "replica_fetch_response_max_bytes": "2000"}
+        async with pair(tmp_path, **keys) as (leader, follower):
+            theirs = leader.log()
+            for size in (300_000, 10, 900_000, 20):
+                theirs.append_as_leader(batch(1, size=size))
+            ours = follower.follow()
+            await until(lambda: ours.high_watermark == 4, "the follower catches up")
+            assert contents(ours) == contents(theirs)
+
+    asyncio.run(scenario())
+
+
+def test_a_follower_rolls_and_indexes_as_its_leader(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        keys = {"log_segment_bytes": "50000", "log_index_interval_bytes": "1000"}
+        async with pair(tmp_path, leader_keys=keys, **keys) as (leader, follower):
+            theirs = leader.log()
+            for _ in range(60):
+                theirs.append_as_leader(batch(5, size=600))
+            ours = follower.follow()
+            await until(lambda: ours.high_watermark == 300, "the follower catches up")
+            assert contents(ours) == contents(theirs)
+            assert len(ours.segments()) >= len(theirs.segments()) > 3
+            for offset in range(300):
+                assert ours.read(offset, 1)[0] == theirs.read(offset, 1)[0]
+
+    asyncio.run(scenario())
+
+
+def test_a_broken_connection_comes_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            ours = follower.follow()
+            theirs = leader.log()
+            for count in range(1, 5):
+                theirs.append_as_leader(batch(2))
+                await until(lambda count=count: ours.log_end_offset == 2 * count, "the follower catches up")
+                leader.disconnect()
+            await until(lambda: leader.connections >= 4, "new connections")
+            leader.refuses = True
+            leader.disconnect()
+            theirs.append_as_leader(batch(2))
+            await until(lambda: follower.fetchers.metrics().dead_threads == 1, "the connection is missed")
+            leader.refuses = False
+            await until(lambda: ours.log_end_offset == 10, "the follower comes back")
+            assert follower.failed == {}
+
+    asyncio.run(scenario())
+
+
+def test_a_silent_leader_is_left(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path, replica_socket_timeout_ms="200") as (leader, follower):
+            theirs = leader.log()
+            leader.max_wait_s = 0
+            leader.piece = 1
+            forever = asyncio.Event()
+            fetch = leader._fetch
+
+            async def silent(request, version):  # type: ignore[no-untyped-def]
+                if leader.connections == 1:
+                    await forever.wait()
+                return await fetch(request, version)
+
+            leader._fetch = silent  # type: ignore[method-assign]
+            theirs.append_as_leader(batch(2))
+            ours = follower.follow()
+            await until(lambda: ours.log_end_offset == 2, "another connection")
+            assert leader.connections >= 2
+            forever.set()
+
+    asyncio.run(scenario())
+
+
+def test_partitions_are_spread_and_spread_anew(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            partitions = [TopicPartition("orders", index) for index in range(12)]
+            for each in partitions:
+                leader.log(each).append_as_leader(batch(1))
+            logs = [follower.follow(each) for each in partitions]
+            for number, count in enumerate((3, 2, 1), 2):
+                follower.fetchers.resize(count)
+                for each in partitions:
+                    leader.log(each).append_as_leader(batch(1))
+                await until(lambda number=number: all(log.log_end_offset == number for log in logs), "all follow")
+                assert follower.fetchers.metrics().fetchers == count
+            assert follower.failed == {}
+            for each, log in zip(partitions, logs, strict=True):
+                assert contents(log) == contents(leader.log(each))
+
+    asyncio.run(scenario())
+
+
+def test_idle_fetchers_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path, num_replica_fetchers="4") as (leader, follower):
+            partitions = [TopicPartition("orders", index) for index in range(8)]
+            for each in partitions:
+                leader.log(each)
+                follower.follow(each)
+            await until(lambda: follower.fetchers.metrics().requests > 8, "they fetch")
+            assert follower.fetchers.metrics().fetchers == 4
+            follower.fetchers.remove(partitions)
+            await until(lambda: follower.fetchers.metrics().fetchers == 0, "no fetcher is left")
+
+    asyncio.run(scenario())
+
+
+def test_nothing_reaches_a_log_that_leads(tmp_path: Path) -> None:
+    """An answer that was fetched before a change of leadership is dropped."""
+
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            theirs = leader.log()
+            ours = follower.follow()
+            await until(lambda: len(leader.fetches) > 1, "it fetches")
+            ours.become_leader(FOLLOWER, 1, [FOLLOWER])
+            theirs.append_as_leader(batch(5))
+            seen = len(leader.fetches)
+            await until(
+                lambda: len(leader.fetches) > seen + 1 or follower.fetchers.metrics().requests > seen, "answers"
+            )
+            assert ours.log_end_offset == 0
+            follower.fetchers.remove([TP])
+            ours.append_as_leader(batch(1))
+            assert ours.log_end_offset == 1
+
+    asyncio.run(scenario())
+
+
+def test_throttled_replicas_keep_to_the_rate(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        keys = {"replica_fetch_max_bytes": "2000", "follower_replication_throttled_rate": "1000"}
+        async with pair(tmp_path, **keys) as (leader, follower):
+            free, held = TopicPartition("orders", 0), TopicPartition("orders", 1)
+            config = follower.logs.config
+            from kafkapy.config.topic import LogConfig
+
+            throttled = LogConfig.create(config, {"follower.replication.throttled.replicas": f"1:{FOLLOWER}"})
+            for each in (free, held):
+                for _ in range(200):
+                    leader.log(each).append_as_leader(batch(1, size=1000))
+            ours = follower.follow(held, config=throttled)
+            other = follower.follow(free)
+            await until(lambda: other.high_watermark == 200, "the free replica catches up")
+            assert 0 < ours.log_end_offset < 100
+            assert follower.fetchers.metrics().throttled > 0
+            ours.update_config(LogConfig.create(config))
+            follower.fetchers.update_topics(["orders"])
+            await until(lambda: ours.high_watermark == 200, "the other one catches up")
+
+    asyncio.run(scenario())
+
+
+def test_close_under_load(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path, num_replica_fetchers="3") as (leader, follower):
+            partitions = [TopicPartition("orders", index) for index in range(9)]
+            for each in partitions:
+                for _ in range(20):
+                    leader.log(each).append_as_leader(batch(1, size=100_000))
+                follower.follow(each)
+            await until(lambda: follower.fetchers.metrics().bytes_in > 0, "data flows")
+            await follower.fetchers.close()
+            await follower.fetchers.close()
+            ends = [follower.log(each).log_end_offset for each in partitions]
+            await asyncio.sleep(0)
+            assert [follower.log(each).log_end_offset for each in partitions] == ends
+            follower.fetchers.add({})
+
+    asyncio.run(scenario())
