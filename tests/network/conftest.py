@@ -170,7 +170,7 @@ class Network:
         elif request.ask_kind is None:
             request.reply(request.body)
         else:
-            request.answer_authorization(dict.fromkeys(request.questions, True))
+            request.answer_authorization([True] * request.question_count)
 
     def client(self, listener: str = "PLAINTEXT", **options: Any) -> Client:
         client = Client(self.server.bound_port(listener), **options)
