@@ -76,7 +76,9 @@ class ListenerSecurities:
     # --- principals -------------------------------------------------------------------------------------------------
 
     def answer_principal(self, request: NetworkRequest) -> None:
-        """Answer ASK_PRINCIPAL: by the listener's builder, or by the name in the certificate. Never raises.
+        """Answer ASK_PRINCIPAL by the listener's builder, or by the certificate.
+
+        Never raises.
 
         Source: DefaultKafkaPrincipalBuilder.
         """

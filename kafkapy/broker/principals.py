@@ -1,4 +1,4 @@
-"""The principals of connections: the builders of the listeners, and the facts that they get.
+"""The principals of connections: builders of the listeners, and their input.
 
 Sources: org.apache.kafka.common.network.ChannelBuilders and
 org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder.

@@ -54,7 +54,10 @@ class BuilderSettings:
     config: BrokerConfig = field(repr=False)
 
     def get(self, key: str) -> Any:
-        """The value of a key of the broker. listener.name.<listener>.<key> wins over <key>."""
+        """The value of a key of the broker.
+
+        listener.name.<listener>.<key> wins over <key>.
+        """
         return self.config.for_listener(self.listener_name, key)
 
 
@@ -72,7 +75,10 @@ class PrincipalBuilder(Protocol):
         """
 
     def build(self, context: AuthenticationContext) -> KafkaPrincipal:
-        """The principal of a connection. Any exception refuses the connection; the log has its text."""
+        """The principal of a connection.
+
+        Any exception refuses the connection; the log has its text.
+        """
 
     def close(self) -> None:
         """Release resources; called once, at the broker's stop."""
