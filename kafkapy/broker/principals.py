@@ -38,7 +38,10 @@ BuildPrincipal = Callable[[str, "SaslServer", KafkaPrincipal], KafkaPrincipal]
 
 
 class PrincipalBuilders:
-    """Owns the principal builders of the listeners. Made at the start; lives on the control loop."""
+    """Owns the principal builders of the listeners.
+
+    Made at the start; lives on the control loop.
+    """
 
     def __init__(self, config: BrokerConfig, plugins: Callable[[], PluginManager]) -> None:
         """Make and configure the builders. ConfigError for a name that nobody registered.

@@ -1,7 +1,7 @@
 """Delegation tokens: with the option delegationToken, tasks log in by a token, and the driver keeps credentials.
 
-The driver's processes log in with the options kafka.sasl.*, create a token for themselves, and give its id and secret to
-the tasks. A token is replaced after three quarters of its lifetime, as Spark does. Sources: KIP-48;
+The driver's processes log in with the options kafka.sasl.*, create a token for themselves, and give its id and secret
+to the tasks. A token is replaced after three quarters of its lifetime, as Spark does. Sources: KIP-48;
 org.apache.spark.kafka010.KafkaTokenUtil. Imports neither pyspark nor pyarrow.
 """
 
