@@ -22,6 +22,7 @@ from kafkapy.config.broker_keys import (
     K,
 )
 from kafkapy.config.config_def import at_least, between, one_of
+from kafkapy.config.store_keys import store_keys
 from kafkapy.types import ConfigType
 
 SHORT, PASSWORD = ConfigType.SHORT, ConfigType.PASSWORD
@@ -39,18 +40,7 @@ SSL_KEYS = (
     K("ssl.provider", STRING, None, None, MEDIUM, NO_EFFECT, BROKER),
     K("ssl.enabled.protocols", LIST, ["TLSv1.2", "TLSv1.3"], None, MEDIUM,
       "TLS versions that the broker accepts.", BROKER),
-    K("ssl.keystore.type", STRING, "JKS", None, MEDIUM, "Format of the keystore: PEM, PKCS12 or JKS.", BROKER),
-    K("ssl.keystore.location", STRING, None, None, MEDIUM, "File with the broker's certificate chain and key.",
-      BROKER),
-    K("ssl.keystore.password", PASSWORD, None, None, MEDIUM, "Password of the keystore file.", BROKER),
-    K("ssl.key.password", PASSWORD, None, None, MEDIUM, "Password of the private key.", BROKER),
-    K("ssl.keystore.key", PASSWORD, None, None, MEDIUM, "The private key itself, in PEM.", BROKER),
-    K("ssl.keystore.certificate.chain", PASSWORD, None, None, MEDIUM, "The certificate chain itself, in PEM.", BROKER),
-    K("ssl.truststore.type", STRING, "JKS", None, MEDIUM, "Format of the truststore: PEM, PKCS12 or JKS.", BROKER),
-    K("ssl.truststore.location", STRING, None, None, MEDIUM, "File with the trusted certificates.", BROKER),
-    K("ssl.truststore.password", PASSWORD, None, None, MEDIUM, "Password of the truststore file.", BROKER),
-    K("ssl.truststore.certificates", PASSWORD, None, None, MEDIUM, "The trusted certificates themselves, in PEM.",
-      BROKER),
+    *store_keys("broker", MEDIUM, BROKER),
     K("ssl.keymanager.algorithm", STRING, "SunX509", None, MEDIUM, NO_EFFECT, BROKER),
     K("ssl.trustmanager.algorithm", STRING, "PKIX", None, MEDIUM, NO_EFFECT, BROKER),
     K("ssl.endpoint.identification.algorithm", STRING, "https", None, LOW,

@@ -35,11 +35,12 @@ def password_options(command: F) -> F:
     )(command)
 
 
-def password_of(file: str | None, variable: str | None, prompt: str) -> str:
+def password_of(password_file: str | None, password_env: str | None, prompt: str) -> str:
     """The password from a file, a variable or a prompt.
 
     KafkaError for an empty or missing one.
     """
+    file, variable = password_file, password_env
     if file is not None and variable is not None:
         raise click.UsageError("Give --password-file or --password-env, not both.")
     if file is not None:

@@ -156,8 +156,8 @@ cdef class ConnectionRegistry:
     def secure_listener(self, int16_t listener_index, TlsContext tls=None, bint sasl=False, bint raw_tokens=False,
                         int64_t max_receive_bytes=524288, int64_t setup_timeout_ms=30_000,
                         int64_t failed_delay_ms=100, bint ask_principal=False):
-        """Makes the connections of a listener wait for a TLS handshake, a SASL exchange, or a principal, before it serves
-        requests. Called before the listener accepts connections.
+        """Makes the connections of a listener wait for a TLS handshake, a SASL exchange or a principal before they
+        are served. Called before the listener accepts connections.
 
         raw_tokens: the first frame may be a token without header. max_receive_bytes: sasl.server.max.receive.size.
         setup_timeout_ms: the time for all of it. failed_delay_ms: connection.failed.authentication.delay.ms.
