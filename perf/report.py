@@ -61,6 +61,7 @@ COLUMNS: dict[str, list[Metric]] = {
         THROUGHPUT,
         CPU_REQUEST,
         Metric("handshakes_per_s", "handshakes/s", digits=0, less=False),
+        Metric("logins_per_s", "logins/s", digits=0, less=False),
         P99,
         LOAD,
     ],
@@ -115,11 +116,13 @@ FLOORS = [
     Floor("W4", P99, APACHE, 0.5, "50 %"),
     Floor("W5", START_CLEAN, APACHE, 0.2, "10,000 partitions", "unpinned"),
     Floor("W9", CPU_GB, APACHE, 0.5),
+    Floor("W9", CPU_REQUEST, APACHE, 0.5),
     Floor("W9", CPU_GB, LIMIT, 1.25),
     Floor("W6", START, APACHE, 0.1, mode="unpinned"),
     Floor("W6", IDLE_RSS, APACHE, 0.15, mode="unpinned"),
     Floor("W6", LOAD_RSS, APACHE, 0.2, mode="unpinned"),
 ]
+
 
 @dataclass(frozen=True)
 class Headline:
