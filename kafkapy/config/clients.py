@@ -328,7 +328,7 @@ def _release(text: str) -> tuple[int, ...] | None:
 def _parsed(key: ConfigKey, name: str, raw: object) -> Any:
     """Convert a user's value: text as in Kafka, Python values unchanged."""
     if key.name in client_security.EXACT_PASSWORDS and isinstance(raw, str):
-        return Password(raw)
+        return raw if isinstance(raw, Password) else Password(raw)
     if not isinstance(raw, str):
         if key.type is CLASS:
             return raw

@@ -110,6 +110,12 @@ def test_a_reconnect_backoff_alone_is_constant() -> None:
     assert config(reconnect_backoff_ms=200, reconnect_backoff_max_ms=900)["reconnect.backoff.max.ms"] == 900
 
 
+@pytest.mark.parametrize("key", ["sasl.plain.password", "sasl.jaas.config", "ssl.key.password"])
+def test_a_copy_keeps_secrets(key: str) -> None:
+    values = ClientConfig(COMMON, {"bootstrap.servers": "a:1", key: "secret"})
+    assert values.replaced(client_id="x")[key].value == "secret"
+
+
 def test_values_can_be_replaced_in_a_copy() -> None:
     values = config(retries=3, bootstrap_servers="a:1")
     copy = values.replaced(retries=4, client_id="x")

@@ -136,7 +136,7 @@ def test_a_lost_session_begins_again(tmp_path: Path) -> None:
             await until(lambda: len(leader.fetches) > 3, "a session")
             leader._sessions.clear()
             leader.log().append_as_leader(batch(2))
-            await until(lambda: ours.log_end_offset == 2, "a new session")
+            await until(lambda: ours.log_end_offset == 2 and leader._sessions, "a new session")
             old = next(iter(leader._sessions))
             epoch, known = leader._sessions[old]
             leader._sessions[old] = (epoch + 5, known)

@@ -257,9 +257,9 @@ def test_the_producers_are_those_of_the_records(tmp_path: Path) -> None:
     from kafkapy.types import CompressionType
 
     def produced(sequence: int) -> bytes:
-        builder = RecordBatchBuilder(producer_id=7, producer_epoch=0, base_sequence=sequence)
+        builder = RecordBatchBuilder()
         builder.append(1000, b"k", b"v")
-        return builder.build(CompressionType.NONE)
+        return builder.build(CompressionType.NONE, producer_id=7, producer_epoch=0, base_sequence=sequence)
 
     async def scenario() -> None:
         async with pair(tmp_path) as (leader, follower):
@@ -339,7 +339,7 @@ def test_an_error_of_a_question_is_tried_again(tmp_path: Path, code: ErrorCode) 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("versions", [FollowerVersions(fetch=11), BY_EPOCHS], ids=["offsets", "epochs"])
+@pytest.mark.parametrize("versions", [FollowerVersions(), BY_EPOCHS], ids=["offsets", "epochs"])
 def test_a_fenced_question_fails_the_partition(tmp_path: Path, versions: FollowerVersions) -> None:
     async def scenario() -> None:
         async with pair(tmp_path, versions=versions) as (leader, follower):
@@ -347,7 +347,11 @@ def test_a_fenced_question_fails_the_partition(tmp_path: Path, versions: Followe
             def fence(topic_partition: TopicPartition, answer: Any) -> None:
                 answer.error_code = ErrorCode.FENCED_LEADER_EPOCH
 
+            def out_of_range(topic_partition: TopicPartition, answer: Any) -> None:
+                answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+
             leader.on_epochs = leader.on_offsets = fence
+            leader.on_answer = out_of_range
             write(leader.log(), [(0, 1)])
             write(follower.log(), [(0, 3)])
             ours = follower.follow(epoch=0)
@@ -355,7 +359,7 @@ def test_a_fenced_question_fails_the_partition(tmp_path: Path, versions: Followe
             assert isinstance(follower.failed[TP], FencedLeaderEpochError)
             assert ours.log_end_offset == 3
             assert follower.fetchers.metrics().failed_partitions == 1
-            leader.on_epochs = leader.on_offsets = None
+            leader.on_epochs = leader.on_offsets = leader.on_answer = None
             write(leader.log(), [(1, 3)])
             follower.follow(epoch=1)
             await until(lambda: ours.high_watermark == 4, "a new epoch begins again")

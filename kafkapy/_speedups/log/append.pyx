@@ -235,6 +235,11 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
     return 0
 
 
+cdef AppendStatus refused(LogState* log, int64_t size, int origin) noexcept nogil:
+    # The counters are those of clients' and coordinators' appends: replication has its own.
+    return append_refused(log, size) if origin != ORIGIN_REPLICATION else LOG_REFUSED
+
+
 cdef AppendStatus append_refused(LogState* log, int64_t size) noexcept nogil:
     atomic_count(&log.counters.produce_requests, 1)
     atomic_count(&log.counters.failed_produce_requests, 1)
@@ -313,7 +318,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
     pthread_mutex_unlock(&log.mutex)
     if verdict:
         refuse(result, verdict, NULL)
-        return append_refused(log, size)
+        return refused(log, size, origin)
     # The first request that needs the file of a loaded log opens it here, where no thread waits for the mutex.
     if active != NULL:
         open_active(log, active, active_size)
@@ -321,7 +326,7 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
     if verdict < 0:
         return LOG_PARK_WORK if verdict == CHECK_BY_WORKER else LOG_PARK_VALIDATE
     if verdict:
-        return append_refused(log, size)
+        return refused(log, size, origin)
     result.checked = True
     for i in range(batches.size()):
         if batches[i].header.max_timestamp > max_timestamp:
@@ -449,11 +454,12 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             segment_after_append(active)
             blocking_end(thread)
         segment_unref(active)
-        atomic_count(&log.counters.bytes_in, size)
-        atomic_count(&log.counters.messages_in, messages)
-        atomic_count(&log.counters.produce_requests, 1)
+        if origin != ORIGIN_REPLICATION:
+            atomic_count(&log.counters.bytes_in, size)
+            atomic_count(&log.counters.messages_in, messages)
+            atomic_count(&log.counters.produce_requests, 1)
     elif status == LOG_REFUSED:
-        append_refused(log, size)
+        refused(log, size, origin)
     fire(&woken)
     return status
 

@@ -11,7 +11,6 @@ from kafkapy._speedups.base.error_codes cimport (
     ERROR_OFFSET_OUT_OF_RANGE,
 )
 from kafkapy._speedups.base.posix cimport (
-    atomic_count,
     atomic_store,
     pthread_mutex_lock,
     pthread_mutex_unlock,
@@ -133,6 +132,5 @@ cdef LegacyStatus append_legacy(LogState* log, const uint8_t* data, int64_t size
     fire(&woken)
     if failure == 0:
         segment_after_append(active)
-        atomic_count(&log.counters.bytes_in, size)
     segment_unref(active)
     return LEGACY_REFUSED if failure else LEGACY_APPENDED

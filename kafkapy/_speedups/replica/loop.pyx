@@ -183,12 +183,12 @@ cdef void lose_connection(FetcherState* f, int failure) noexcept nogil:
 
 
 cdef void take_next_connection(FetcherState* f) noexcept nogil:
+    """Changes over between two requests; a session goes on, because it does not belong to a connection."""
     disconnect(f)
     f.transport = f.next
     f.version = f.next_version
     f.has_next = False
     f.low_water = 1
-    reset_session(f, 0)
     atomic_store(&f.connected, 1)
 
 
