@@ -63,7 +63,8 @@ class StoredPasswords:
             elif self._encoder is not None:
                 stored[name] = self._encoder.encode(value)
             elif self._must_encrypt:
-                raise ConfigError(name, None, "needs password.encoder.secret, because others may read the metadata store")
+                reason = "needs password.encoder.secret, because others may read the metadata store"
+                raise ConfigError(name, None, reason)
         return stored
 
     def renewed(self, stored: Mapping[str, str]) -> dict[str, str]:
