@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kafkapy.metadata.store import MetadataStore
     from kafkapy.replica.selectors import ReplicaSelector
     from kafkapy.security.authorizer.base import Authorizer
+    from kafkapy.security.principal_builder import PrincipalBuilder
     from kafkapy.security.sasl.base import CallbackHandler, SaslMechanism
     from kafkapy.types import TopicPartition
 
@@ -67,6 +68,17 @@ def register_sasl_callback_handlers() -> Mapping[str, Callable[[], CallbackHandl
     method ``authenticate(username, password) -> bool``: a coroutine function runs on the control loop, another function
     on a worker thread, so it may wait for a directory server. For OAUTHBEARER it has a method ``validate(token)``, that
     runs likewise. It returns a `kafkapy.security.oauthbearer.tokens.BearerToken`, or raises that module's `TokenError`.
+    """
+
+
+@hookspec
+def register_principal_builders() -> Mapping[str, Callable[[], PrincipalBuilder]]:  # type: ignore[empty-body]
+    """Builders of principals by name, for the key principal.builder.class.
+
+    Each value is called without arguments, once for each listener that uses the builder, and gives a
+    `kafkapy.security.principal_builder.PrincipalBuilder`. The broker calls its `configure(settings)` once, and its
+    `build(context)` on the control loop after each authentication of a connection, also on listeners without SASL and
+    certificates. An exception of `build` refuses the connection. Built in: Kafka's DefaultKafkaPrincipalBuilder.
     """
 
 

@@ -25,6 +25,7 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "register_sasl_mechanisms": ("name", "configure", "server", "close"),
     "register_sasl_callback_handlers": ("configure", "close"),
+    "register_principal_builders": ("configure", "build", "close"),
     "register_storage_backends": ("persistent", "open_log", "list_logs", "rename_log", "delete_log"),
     "register_metadata_stores": (
         "start",

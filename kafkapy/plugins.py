@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kafkapy.metadata.store import MetadataStore
     from kafkapy.replica.selectors import ReplicaSelector
     from kafkapy.security.authorizer.base import Authorizer
+    from kafkapy.security.principal_builder import PrincipalBuilder
     from kafkapy.security.sasl.base import CallbackHandler, SaslMechanism
 
 hookimpl: Final = pluggy.HookimplMarker(hookspecs.PROJECT)
@@ -59,6 +60,9 @@ AUTHORIZER_ALIASES: Final[Mapping[str, str]] = {
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer": "acl",
 }
 """Built-in names for Kafka's class names, and for no name."""
+
+DEFAULT_PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+"""Kafka's name for the built-in rules of principals."""
 
 ASSIGNOR_ALIASES: Final[Mapping[str, str]] = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
@@ -148,6 +152,11 @@ class PluginManager:
     def sasl_callback_handlers(self) -> Mapping[str, Callable[[], CallbackHandler]]:
         """Factories of credential checks by name."""
         return self._table("register_sasl_callback_handlers")
+
+    @cached_property
+    def principal_builders(self) -> Mapping[str, Callable[[], PrincipalBuilder]]:
+        """Factories of principal builders by name."""
+        return self._table("register_principal_builders")
 
     @cached_property
     def storage_backends(self) -> Mapping[str, Callable[[BrokerConfig], Any]]:
@@ -245,6 +254,17 @@ class PluginManager:
         hook = "register_sasl_callback_handlers"
         handler: CallbackHandler = self._make(hook, key, name, self.sasl_callback_handlers, name)
         return handler
+
+    def create_principal_builder(self, key: str, name: str) -> PrincipalBuilder:
+        """A builder of principals by name, not configured.
+
+        ConfigError for `key` when no plugin registered the name.
+        """
+        hook = "register_principal_builders"
+        if not self.principal_builders:
+            raise ConfigError(key, name, f"must be {DEFAULT_PRINCIPAL_BUILDER}: no plugin registered another builder")
+        builder: PrincipalBuilder = self._make(hook, key, name, self.principal_builders, name)
+        return builder
 
     def create_storage_backends(self, config: BrokerConfig) -> dict[str, Any]:
         """All storage backends by name: a topic may name any of them. PluginError."""

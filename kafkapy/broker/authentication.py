@@ -24,6 +24,7 @@ from kafkapy.security.sasl.base import CallbackHandler, MechanismSettings, SaslM
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network.network_request import NetworkRequest
+    from kafkapy.broker.principals import PrincipalBuilders
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.plugins import PluginManager
     from kafkapy.security.delegation_tokens import DelegationTokenCache
@@ -82,8 +83,8 @@ class Authentication:
     authentications; authentications under way finish with the old ones.
     """
 
-    def __init__(self, plugins: PluginManager, services: Services | None) -> None:
-        """`services` is None where no listener has SASL."""
+    def __init__(self, plugins: PluginManager, services: Services, principals: PrincipalBuilders) -> None:
+        self._principals = principals
         self._plugins = plugins
         self._services = services
         self._listeners: dict[str, _Listener] = {}
@@ -142,7 +143,8 @@ class Authentication:
         found = request.connection_data
         if found is None:
             listener = self._listeners[request.listener_name]
-            found = SaslServerAuthenticator(listener.mechanisms, listener.max_reauth_ms)
+            build = self._principals.of_sasl(request)
+            found = SaslServerAuthenticator(listener.mechanisms, listener.max_reauth_ms, build)
             # The end of a connection is told once: after it nobody would let go of what is kept here.
             if request.connection_open:
                 request.connection_data = found
@@ -192,7 +194,6 @@ class Authentication:
     # --- mechanisms -------------------------------------------------------------------------------------------------
 
     async def _make(self, listener_name: str, config: BrokerConfig, keys: Mapping[str, Any]) -> _Listener:
-        assert self._services is not None
         enabled = _enabled(listener_name, config)
         mechanisms: dict[str, SaslMechanism] = {}
         try:

@@ -160,6 +160,11 @@ class RequestContext(NetworkContext):
         self.send: Callable[[bytes], None] | None = None
         """How the encoded response leaves, where that is not `request.reply`."""
 
+    @property
+    def allows_all(self) -> bool:
+        """Whether no authorizer decides: everybody may do everything."""
+        return self.broker.authorizer.decisions_epoch == ALLOW_ALL_EPOCH
+
     def leave(self, *things: object) -> None:
         """Let go of these bit by bit after the answer, on another thread."""
         if self.leftovers is None:
@@ -172,7 +177,7 @@ class RequestContext(NetworkContext):
         """See authorized_names; for as many names as a client likes."""
         allowed: set[str] = set()
         # An authorizer with ACLs writes a line about each denial, which takes more time than the decision.
-        size = CHUNK if self.broker.authorizer.decisions_epoch == ALLOW_ALL_EPOCH else DECISIONS
+        size = CHUNK if self.allows_all else DECISIONS
         async for chunk in in_chunks(names, size):
             allowed |= self.authorized_names(operation, resource_type, chunk, log_if_denied=log_if_denied)
         self.leave(allowed)
@@ -187,7 +192,7 @@ class RequestContext(NetworkContext):
         log_if_denied: bool = True,
     ) -> bool:
         """Whether the connection's principal may do `operation` on one resource."""
-        if self.broker.authorizer.decisions_epoch == ALLOW_ALL_EPOCH:
+        if self.allows_all:
             return True
         return self._decide([(operation, resource_type, name)], log_if_denied)[0]
 
@@ -200,7 +205,7 @@ class RequestContext(NetworkContext):
         self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str], *, log_if_denied: bool = True
     ) -> set[str]:
         """The `names` on which the principal may do `operation`."""
-        if self.broker.authorizer.decisions_epoch == ALLOW_ALL_EPOCH:
+        if self.allows_all:
             return set(names)
         asked = list(dict.fromkeys(names))
         if not asked:

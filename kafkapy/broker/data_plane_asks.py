@@ -9,6 +9,7 @@ implementation of either here.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -22,13 +23,14 @@ from kafkapy._speedups.network.network_request import (
     ASK_SELECT,
     ASK_VERIFY,
 )
-from kafkapy.broker.context import CLUSTER_NAME, BrokerContext, NetworkContext, decide
+from kafkapy.broker.context import CLUSTER_NAME, DECISIONS, BrokerContext, NetworkContext, decide
 from kafkapy.broker.message_conversion import PRODUCE, ConversionCounts, MessageConversion
 from kafkapy.config.topic import LogConfig
 from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
 from kafkapy.coordinator.transaction.verification import Operation, produce_error
 from kafkapy.errors import ErrorCode, code_of
 from kafkapy.replica.selectors import ConsumerView, ReplicaView
+from kafkapy.slices import turn
 from kafkapy.types import AclOperation, CompressionType, ResourceType, TopicPartition
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class DataPlaneAsks:
         self._selector = replica_selector
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="kafka-request-handler")
         self._conversion = MessageConversion(log_config, conversions)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def answer(self, request: NetworkRequest) -> None:
         """Answer now, or have a worker do it. Never raises."""
@@ -83,15 +86,42 @@ class DataPlaneAsks:
         else:
             self._workers.submit(self._validate, request)
 
+    async def stop(self) -> None:
+        """End decisions under way, and the workers; what the workers do is finished first."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
+
     def close(self) -> None:
-        """End the workers; what is under way is finished first."""
+        """End the workers. It blocks."""
         self._workers.shutdown(wait=True)
         self._conversion.close()
 
     # --- authorization ------------------------------------------------------------------------------------------
 
     def _authorize(self, request: NetworkRequest) -> None:
-        questions = request.questions
+        count = request.question_count
+        if count <= DECISIONS:
+            self._decide(request, 0, count)
+            return
+        task = asyncio.get_running_loop().create_task(self._authorize_in_slices(request, count))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _authorize_in_slices(self, request: NetworkRequest, count: int) -> None:
+        """The same for a request that names many topics."""
+        try:
+            for start in range(0, count, DECISIONS):
+                if start:
+                    await turn()
+                self._decide(request, start, start + DECISIONS)
+        except asyncio.CancelledError:
+            request.close("the broker is stopping")
+            raise
+
+    def _decide(self, request: NetworkRequest, start: int, stop: int) -> None:
+        questions = request.questions_between(start, stop)
         try:
             answers = decide(
                 self._broker.authorizer, NetworkContext(request), [_question(each) for each in questions], True
@@ -100,7 +130,7 @@ class DataPlaneAsks:
             # What cannot be decided is denied; a client must not hang on a broken authorizer, nor pass it.
             logger.exception("The authorizer failed for %s; the broker denies the request", request.principal)
             answers = [False] * len(questions)
-        request.answer_authorization(dict(zip(questions, answers, strict=True)))
+        request.answer_authorization(answers)
 
     # --- transactions -------------------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ Another thread decodes, encodes and lets go of them.
 The one thread for them lets go of the GIL every millisecond. Requests of many elements are served one at a time, so
 that one of them bounds their memory (256 MB, see kafkapy/_speedups/protocol/codec.pyx), and not the number of
 connections. The garbage collector rests while one is served: looking through a million objects that are all alive
-takes longer than anything else here, and nothing of it is garbage.
+takes longer than anything else here, and nothing of it is garbage. Many objects that stay afterwards, such as 200,000
+ACLs, are state of the broker: the collector never looks at them, as at those of the start.
 """
 
 from __future__ import annotations
@@ -31,23 +32,39 @@ MANY_ELEMENTS: Final = 5000
 LONGEST_TURN_S: Final = 10.0
 """A request that takes longer (it waits for something) keeps others from being served no longer."""
 
+LONGEST_REST_S: Final = 60.0
+"""A request that takes longer keeps the garbage collector from its work no longer."""
+
+MANY_SURVIVORS: Final = 50_000
+"""Objects that take the garbage collector longer than a few ms; so many new ones are left to reference counts."""
+
 
 class LargeTurn:
     """The turn of one large request.
 
-    It ends once: when the request's objects are gone, or LONGEST_TURN_S later.
+    It ends when the request's objects are gone. LONGEST_TURN_S after the start the next turn begins all the same, and
+    LONGEST_REST_S after it the garbage collector works again.
     """
 
     def __init__(self, owner: LargeMessages) -> None:
-        self._owner: LargeMessages | None = owner
-        self._limit = asyncio.get_running_loop().call_later(LONGEST_TURN_S, self.end)
+        loop = asyncio.get_running_loop()
+        self._owner = owner
+        self._blocks = self._rests = True
+        self._limits = (loop.call_later(LONGEST_TURN_S, self._let_others), loop.call_later(LONGEST_REST_S, self.end))
 
     def end(self) -> None:
-        """Let the next one begin. The control loop."""
-        owner, self._owner = self._owner, None
-        self._limit.cancel()
-        if owner is not None:
-            owner.ended()
+        """Let the next one begin, and the garbage collector work. The control loop. A second call does nothing."""
+        for limit in self._limits:
+            limit.cancel()
+        if self._rests:
+            self._rests = False
+            self._owner.awoken()
+        self._let_others()
+
+    def _let_others(self) -> None:
+        if self._blocks:
+            self._blocks = False
+            self._owner.ended()
 
 
 class LargeMessages:
@@ -59,7 +76,10 @@ class LargeMessages:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-large-messages")
         self._busy = False
-        self._collects = gc.isenabled()
+        self._resting = 0
+        """Large requests for which the garbage collector rests."""
+        self._collects = False
+        """Whether it worked before."""
         self._line: deque[asyncio.Future[None]] = deque()
 
     def is_large(self, body: memoryview) -> bool:
@@ -81,10 +101,11 @@ class LargeMessages:
                 if mine.done() and not mine.cancelled():
                     self.ended()
                 raise
-        if not self._busy:
-            self._busy = True
+        self._busy = True
+        if not self._resting:
             self._collects = gc.isenabled()
             gc.disable()
+        self._resting += 1
         return LargeTurn(self)
 
     def ended(self) -> None:
@@ -95,8 +116,15 @@ class LargeMessages:
                 following.set_result(None)
                 return
         self._busy = False
-        if self._collects:
-            gc.enable()
+
+    def awoken(self) -> None:
+        """One large request is over. Without any the garbage collector works again."""
+        self._resting -= 1
+        if self._resting or not self._collects:
+            return
+        if gc.get_count()[0] > MANY_SURVIVORS:
+            gc.freeze()
+        gc.enable()
 
     async def run(self, call: Callable[..., T], *arguments: Any) -> T:
         """The result of a call on the thread."""

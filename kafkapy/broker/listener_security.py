@@ -7,12 +7,14 @@ kafka.server.DynamicListenerConfig.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kafkapy.broker.principals import PrincipalBuilders
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import ConfigError
 from kafkapy.network.socket_server import ListenerSecurity, SocketServer
-from kafkapy.security.principal import USER_TYPE, KafkaPrincipal
+from kafkapy.security.principal import ANONYMOUS, USER_TYPE, KafkaPrincipal
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network.network_request import NetworkRequest
@@ -34,16 +36,18 @@ class ListenerSecurities:
     Made at the start; lives on the control loop. A broker without TLS and SASL imports nothing for it.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, builders: PrincipalBuilders) -> None:
         """Load the stores. ConfigError with the key, the file and the reason stops the start."""
+        self._builders = builders
         self._tls: dict[str, ListenerTls] = {}
         self._mappers: dict[str, SslPrincipalMapper] = {}
         self._server: SocketServer | None = None
         self.listeners: dict[str, ListenerSecurity] = {}
-        """By listener name, without those of PLAINTEXT."""
+        """By listener name, without those that ask for nothing."""
         for endpoint in config.listeners:
             name, protocol = endpoint.listener_name, endpoint.security_protocol
-            if not protocol.tls and not protocol.sasl:
+            ask_principal = not protocol.sasl and name in builders
+            if not protocol.tls and not protocol.sasl and not ask_principal:
                 continue
             if protocol.tls:
                 self._load(config, name)
@@ -54,6 +58,7 @@ class ListenerSecurities:
                 sasl_server_max_receive_size=int(config.for_listener(name, "sasl.server.max.receive.size")),
                 connection_failed_authentication_delay_ms=config.get_int("connection.failed.authentication.delay.ms"),
                 setup_timeout_ms=max(config.get_int("socket.connection.setup.timeout.max.ms"), LEAST_SETUP_MS),
+                ask_principal=ask_principal,
             )
 
     def _load(self, config: BrokerConfig, name: str) -> None:
@@ -71,21 +76,29 @@ class ListenerSecurities:
     # --- principals -------------------------------------------------------------------------------------------------
 
     def answer_principal(self, request: NetworkRequest) -> None:
-        """Answer ASK_PRINCIPAL: map the name in the client's certificate. Never raises.
+        """Answer ASK_PRINCIPAL by the listener's builder, or by the certificate.
+
+        Never raises.
 
         Source: DefaultKafkaPrincipalBuilder.
         """
-        from kafkapy.security.ssl.distinguished_name import distinguished_name
-
         try:
-            name = self._mappers[request.listener_name].name(distinguished_name(request.peer_certificate or b""))
-            if not name:
-                raise ValueError("its name is empty")
-            principal = str(KafkaPrincipal(USER_TYPE, name))
-        except Exception as error:  # a client whose name cannot be mapped is not let in, whatever the reason
-            request.authentication_failed(reason=f"the certificate gives no principal: {error}")
+            principal = str(self._builders.without_sasl(request, partial(self._default_principal, request)))
+        except Exception as error:  # a client without a principal is not let in, whatever the reason
+            source = "certificate" if request.peer_certificate else "connection"
+            request.authentication_failed(reason=f"the {source} gives no principal: {error}")
             return
         request.authenticated(principal)
+
+    def _default_principal(self, request: NetworkRequest) -> KafkaPrincipal:
+        if not request.peer_certificate:
+            return ANONYMOUS
+        from kafkapy.security.ssl.distinguished_name import distinguished_name
+
+        name = self._mappers[request.listener_name].name(distinguished_name(request.peer_certificate))
+        if not name:
+            raise ValueError("its name is empty")
+        return KafkaPrincipal(USER_TYPE, name)
 
     # --- changes at run time ----------------------------------------------------------------------------------------
 

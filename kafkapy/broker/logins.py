@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from kafkapy.broker.authentication import Authentication
     from kafkapy.broker.delegation_tokens import DelegationTokenManager
+    from kafkapy.broker.principals import PrincipalBuilders
     from kafkapy.broker.scram_credentials import ScramCredentials
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.metadata.config_repository import ConfigRepository
@@ -30,12 +31,18 @@ class Logins:
     """
 
     def __init__(
-        self, config: BrokerConfig, store: MetadataStore, repository: ConfigRepository, plugins: PluginManager
+        self,
+        config: BrokerConfig,
+        store: MetadataStore,
+        repository: ConfigRepository,
+        plugins: PluginManager,
+        principals: PrincipalBuilders,
     ) -> None:
         self._config = config
         self._store = store
         self._repository = repository
         self._plugins = plugins
+        self._principals = principals
         self.authentication: Authentication | None = None
         """None where no listener has SASL."""
         self.has_tokens = any(config.get_password(f"delegation.token.{key}.key") for key in ("secret", "master"))
@@ -72,7 +79,8 @@ class Logins:
 
         cache = CredentialCache(await unknown_users_secret(self._store))
         follow(self._repository, cache)
-        self.authentication = Authentication(self._plugins, Services(self._plugins, cache, self.tokens.cache))
+        services = Services(self._plugins, cache, self.tokens.cache)
+        self.authentication = Authentication(self._plugins, services, self._principals)
         await self.authentication.start(self._config)
 
     async def stop(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from kafkapy.config.config_def import ConfigKey, Importance, between, one_of_ignoring_case
+from kafkapy.config.tls_store_keys import store_keys
 from kafkapy.types import ConfigType
 
 __all__ = [
@@ -33,17 +34,7 @@ _SSL: Final = (
       "Cipher suites offered, by Java's or OpenSSL's names. Empty: OpenSSL's defaults."),
     K("ssl.endpoint.identification.algorithm", STRING, "https", None, LOW,
       "https: the broker's certificate must name the host that the client connects to. Empty or none: no check."),
-    K("ssl.keystore.type", STRING, "JKS", None, MEDIUM, "Format of the keystore: PEM, PKCS12 or JKS."),
-    K("ssl.keystore.location", STRING, None, None, HIGH, "File with the client's certificate chain and key."),
-    K("ssl.keystore.password", PASSWORD, None, None, HIGH, "Password of the keystore file."),
-    K("ssl.key.password", PASSWORD, None, None, HIGH, "Password of the private key."),
-    K("ssl.keystore.key", PASSWORD, None, None, HIGH, "The private key itself, in PEM."),
-    K("ssl.keystore.certificate.chain", PASSWORD, None, None, HIGH, "The certificate chain itself, in PEM."),
-    K("ssl.truststore.type", STRING, "JKS", None, MEDIUM, "Format of the truststore: PEM, PKCS12 or JKS."),
-    K("ssl.truststore.location", STRING, None, None, HIGH,
-      "File with the trusted certificates. Without any the client trusts the system's authorities."),
-    K("ssl.truststore.password", PASSWORD, None, None, HIGH, "Password of the truststore file."),
-    K("ssl.truststore.certificates", PASSWORD, None, None, HIGH, "The trusted certificates themselves, in PEM."),
+    *store_keys("client", HIGH, trusted="Without any the client trusts the system's authorities."),
     # Of kafka-python and librdkafka.
     K("ssl.ca.location", STRING, None, None, HIGH,
       "PEM file, or directory of PEM files, with the trusted certificates (librdkafka's name)."),

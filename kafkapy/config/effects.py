@@ -36,7 +36,7 @@ _SINGLE_KEYS: Final = frozenset((
     "group.coordinator.threads", "initial.broker.registration.timeout.ms",
     "log.cleaner.io.buffer.size", "log.dir.failure.timeout.ms", "log.message.format.version", "log.preallocate",
     "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
-    "offsets.commit.required.acks", "principal.builder.class", "process.roles",
+    "offsets.commit.required.acks", "process.roles",
     "producer.purgatory.purge.interval.requests",
     "security.providers", "server.max.startup.time.ms", "sasl.kerberos.kinit.cmd", "sasl.login.callback.handler.class",
     "sasl.login.class", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
@@ -95,6 +95,8 @@ SASL_LISTENER_KEYS: Final = frozenset((
     "sasl.server.max.receive.size",
 ))  # fmt: skip
 """Keys of SASL that work for one listener, some also for one mechanism of it."""
+LISTENER_KEYS: Final = LISTENER_LIMITS | SASL_LISTENER_KEYS | {"principal.builder.class"}
+"""Kafka's keys that work for one listener, besides those of TLS."""
 
 TOPIC_WITHOUT_EFFECT: Final = frozenset((
     "errors.deadletterqueue.group.enable", "local.retention.bytes", "local.retention.ms",
@@ -118,7 +120,7 @@ def has_effect(config: BrokerConfig, name: str) -> bool:
                 each.security_protocol.tls and name.startswith(f"listener.name.{each.listener_name.lower()}.")
                 for each in config.listeners
             )
-        return key.name in LISTENER_LIMITS | SASL_LISTENER_KEYS or key.name not in BROKER_CONFIG_DEF
+        return key.name in LISTENER_KEYS or key.name not in BROKER_CONFIG_DEF
     conditional = CONDITIONAL.get(name)
     return name not in WITHOUT_EFFECT and (conditional is None or conditional(config))
 

@@ -22,6 +22,7 @@ from kafkapy.config.broker_keys import (
     K,
 )
 from kafkapy.config.config_def import at_least, between, one_of
+from kafkapy.config.tls_store_keys import store_keys
 from kafkapy.types import ConfigType
 
 SHORT, PASSWORD = ConfigType.SHORT, ConfigType.PASSWORD
@@ -40,18 +41,7 @@ SSL_KEYS = (
     K("ssl.provider", STRING, None, None, MEDIUM, NO_EFFECT, BROKER),
     K("ssl.enabled.protocols", LIST, ["TLSv1.2", "TLSv1.3"], None, MEDIUM,
       "TLS versions that the broker accepts.", BROKER),
-    K("ssl.keystore.type", STRING, "JKS", None, MEDIUM, "Format of the keystore: PEM, PKCS12 or JKS.", BROKER),
-    K("ssl.keystore.location", STRING, None, None, MEDIUM, "File with the broker's certificate chain and key.",
-      BROKER),
-    K("ssl.keystore.password", PASSWORD, None, None, MEDIUM, "Password of the keystore file.", BROKER),
-    K("ssl.key.password", PASSWORD, None, None, MEDIUM, "Password of the private key.", BROKER),
-    K("ssl.keystore.key", PASSWORD, None, None, MEDIUM, "The private key itself, in PEM.", BROKER),
-    K("ssl.keystore.certificate.chain", PASSWORD, None, None, MEDIUM, "The certificate chain itself, in PEM.", BROKER),
-    K("ssl.truststore.type", STRING, "JKS", None, MEDIUM, "Format of the truststore: PEM, PKCS12 or JKS.", BROKER),
-    K("ssl.truststore.location", STRING, None, None, MEDIUM, "File with the trusted certificates.", BROKER),
-    K("ssl.truststore.password", PASSWORD, None, None, MEDIUM, "Password of the truststore file.", BROKER),
-    K("ssl.truststore.certificates", PASSWORD, None, None, MEDIUM, "The trusted certificates themselves, in PEM.",
-      BROKER),
+    *store_keys("broker", MEDIUM, BROKER),
     K("ssl.keymanager.algorithm", STRING, "SunX509", None, MEDIUM, NO_EFFECT, BROKER),
     K("ssl.trustmanager.algorithm", STRING, "PKIX", None, MEDIUM, NO_EFFECT, BROKER),
     K("ssl.endpoint.identification.algorithm", STRING, "https", None, LOW,
@@ -68,8 +58,9 @@ SASL_KEYS = (
     K("sasl.server.max.receive.size", INT, 524288, None, MEDIUM,
       "Largest request in bytes before and during authentication."),
     K("security.providers", STRING, None, None, LOW, NO_EFFECT),
-    K("principal.builder.class", CLASS, None, None, MEDIUM,
-      "Builder of a connection's principal. Not set: the built-in one.", BROKER),
+    K("principal.builder.class", CLASS,
+      "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", None, MEDIUM,
+      "Name of a registered builder of principals. Kafka's default name stands for the built-in rules."),
     K("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM, "SASL mechanism between brokers.",
       BROKER),
     K("sasl.mechanism.controller.protocol", STRING, "GSSAPI", None, HIGH, "SASL mechanism towards controllers."),
@@ -84,7 +75,7 @@ SASL_KEYS = (
     K("sasl.login.class", CLASS, None, None, MEDIUM, NO_EFFECT),
     K("sasl.login.callback.handler.class", CLASS, None, None, MEDIUM, NO_EFFECT),
     K("sasl.kerberos.service.name", STRING, None, None, MEDIUM, "Kerberos service name of the brokers.", BROKER),
-    K("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", None, MEDIUM, "Path of kinit.", BROKER),
+    K("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", None, MEDIUM, "Path of kinit."),
     K("sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8, None, MEDIUM,
       "Share of a ticket's life after which the broker renews it.", BROKER),
     K("sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, None, MEDIUM, "Random share added to the renewal time.",

@@ -390,6 +390,10 @@ class KafkaController:
                 if self._replaced is not None:
                     self._replaced()
                 return
+            except MetadataStoreError:
+                # The node may be there without this broker knowing its epoch: it is made once more.
+                self._later("RegisterBrokerAndReelect", self._register_again)
+                raise
         await self._check_controllership()
 
     def _while_active(self, run: Callable[[Controllership], Awaitable[None]]) -> Callable[[], Awaitable[None]]:

@@ -52,6 +52,8 @@ READ_BYTES: Final = 500_000
 """Bytes of their paths; a request to etcd has at most 1.5 MiB."""
 CONFLICT_PAUSE_S: Final = 0.05
 """Longest pause in seconds before a commit begins again because the state it had read has changed."""
+CLOSE_S: Final = 5.0
+"""Seconds that etcd has to confirm the end of a session."""
 RETRY_S: Final = 0.2
 """Pause in seconds after the session could not be renewed."""
 
@@ -125,7 +127,7 @@ class EtcdStore(MetadataStore):
         await self._watches.close()
         lease, self._lease = self._lease, 0
         try:
-            await self._client.call("/v3/lease/revoke", {"ID": str(lease)}, timeout_s=self._timeout_s, repeatable=True)
+            await self._client.call("/v3/lease/revoke", {"ID": str(lease)}, timeout_s=CLOSE_S, repeatable=True)
         except EtcdUnavailableError as error:
             logger.warning("The session ends later by itself, because etcd does not answer: %s", error)
         except EtcdRefusedError as error:

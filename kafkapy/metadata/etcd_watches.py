@@ -133,13 +133,17 @@ class _Stream:
             except (EtcdUnavailableError, EtcdRefusedError) as error:
                 self.problem = str(error)
                 logger.info("The watch of %s is opened again: %s", self._parent, error)
+            except (KeyError, TypeError, ValueError) as error:
+                self.problem = f"an answer that is none of etcd's: {error!r}"
+                self._revision, self._missed = 0, True
+                logger.error("The watch of %s is opened again: %s", self._parent, self.problem)
             finally:
                 await stream.aclose()
             await asyncio.sleep(RESUME_PAUSE_S)
 
     def _take(self, result: dict[str, Any]) -> bool:
         """Handle one answer; False when etcd has ended the watch."""
-        revision = int(result["header"]["revision"])
+        revision = int(result["header"].get("revision", 0))
         if result.get("canceled"):
             self.problem = result.get("cancel_reason", "the watch was cancelled")
             if int(result.get("compact_revision", 0)):

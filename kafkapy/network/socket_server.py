@@ -83,6 +83,8 @@ class ListenerSecurity(NamedTuple):
     setup_timeout_ms: int = 30_000
     """Time in ms for the TLS handshake and the authentication. Kafka has no key for it and waits for
     connections.max.idle.ms; its clients give up after socket.connection.setup.timeout.max.ms."""
+    ask_principal: bool = False
+    """Whether Python gives every connection without SASL its principal."""
 
 
 class ListenerLimits(NamedTuple):
@@ -208,6 +210,7 @@ class SocketServer:
                 if config.connections_max_idle_ms >= 0
                 else security.setup_timeout_ms,
                 security.connection_failed_authentication_delay_ms,
+                security.ask_principal,
             )
         self._apis = ApiTable(apis)
         self.request_channel = self._make_channel(plane, config.queued_max_requests)

@@ -28,7 +28,7 @@ from kafkapy.security.scram import (
     credential_of_password,
 )
 
-__all__ = ["AddedUser", "parse_add_scram"]
+__all__ = ["AddedUser", "parse_add_scram", "shows_password"]
 
 OPTION: Final = "--add-scram"
 PASSWORDS: Final = ("password", "password-file", "password-env", "saltedpassword")
@@ -68,6 +68,15 @@ def parse_add_scram(text: str) -> AddedUser:
         return AddedUser(user, mechanism, credential_from_salted_password(mechanism, salted, salt, iterations))
     password = _password(given[0], values[given[0]])
     return AddedUser(user, mechanism, credential_of_password(mechanism, password, iterations, salt))
+
+
+def shows_password(text: str) -> bool:
+    """Whether the text of an --add-scram has a password in it.
+
+    A salted password works like one. ConfigError.
+    """
+    _, _, rest = text.strip().partition("=")
+    return not {"password", "saltedpassword"}.isdisjoint(_values(rest[1:-1]))
 
 
 def _error(reason: str) -> ConfigError:

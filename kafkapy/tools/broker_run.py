@@ -16,6 +16,7 @@ from kafkapy.errors import KafkaError
 from kafkapy.tools.log_setup import configure_logging
 
 if TYPE_CHECKING:
+    from kafkapy.config.broker import BrokerConfig
     from kafkapy.security.add_scram import AddedUser
 
 GARBAGE_LOOK: Final = 10_000
@@ -46,6 +47,7 @@ def run_broker(
         plugins = PluginManager.load(disabled)
         config = BrokerConfig.from_properties(raw, plugins.broker_config_def())
         added_users = _added_users(add_scram) if add_scram else ()
+        _warn_of_secrets(config, overrides, add_scram)
         server = KafkaServer(config, plugins, rebuild_metadata=rebuild_metadata, added_users=added_users)
         code = server.run(_started)
     except KafkaError as error:
@@ -60,6 +62,32 @@ def _added_users(texts: Sequence[str]) -> Sequence[AddedUser]:
     from kafkapy.security.add_scram import parse_add_scram
 
     return [parse_add_scram(text) for text in texts]
+
+
+def _warn_of_secrets(config: BrokerConfig, overrides: Sequence[str], add_scram: Sequence[str]) -> None:
+    """Warn of secrets in the command line: all users of the machine can read it."""
+    given = [(name.strip(), value.strip()) for name, _, value in (text.partition("=") for text in overrides)]
+    visible = [name for name, value in given if _is_secret(config, name) and value and "${" not in value]
+    shown = add_scram and any(map(_shows_password, add_scram))
+    if not visible and not shown:
+        return
+    from kafkapy.tools.passwords import warn_of_secrets
+
+    if visible:
+        warn_of_secrets(visible, "the properties file, or ${env:NAME} (config.providers)", "kafkapy-server")
+    if shown:
+        warn_of_secrets(["the password of --add-scram"], "password-file or password-env", "kafkapy-server")
+
+
+def _is_secret(config: BrokerConfig, name: str) -> bool:
+    key = config.key_for(name)
+    return key is not None and key.sensitive
+
+
+def _shows_password(text: str) -> bool:
+    from kafkapy.security.add_scram import shows_password
+
+    return shows_password(text)
 
 
 def _quick_start() -> Properties:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kafkapy.errors import ConfigError, ErrorCode, KafkaError, NoBrokersAvailableError
+from kafkapy.tools.passwords import client_keys
 from kafkapy.tools.terminal import PrintableFormatter, printable
 
 if TYPE_CHECKING:
@@ -137,7 +138,11 @@ def _cluster_options(command: F, config_option: Callable[[Any], Any]) -> F:
     @config_option
     @profile_option
     @click.option(
-        "-X", "properties", multiple=True, metavar="KEY=VALUE", help="Set one configuration key of the client."
+        "-X",
+        "properties",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Set one configuration key of the client. The key of a secret, without =VALUE, asks for it.",
     )
     @click.option("--verbose", "-v", is_flag=True, help="Print the client's log on stderr.")
     @wraps(command)
@@ -214,7 +219,7 @@ def given_settings(
         layers.append(read_profile(profile))
     layers.append(environment_settings(os.environ))
     file = Properties() if command_config is None else load_properties(command_config)
-    layers += [file, key_values(properties), {"bootstrap.servers": bootstrap} if bootstrap else {}]
+    layers += [file, client_keys(properties), {"bootstrap.servers": bootstrap} if bootstrap else {}]
     given = Properties(command_config or "")
     for key, value in merged(*layers).items():
         given.set(key, value, file.line_of(key) if file.get(key) == value else None)

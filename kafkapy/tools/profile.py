@@ -18,9 +18,9 @@ from kafkapy.tools.client_settings import (
     write_profile,
 )
 from kafkapy.tools.lazy_group import CommandGroup
-from kafkapy.tools.options import json_option, key_values, local_errors
+from kafkapy.tools.options import json_option, local_errors
 from kafkapy.tools.output import Column, Output
-from kafkapy.tools.passwords import password_of, password_options
+from kafkapy.tools.passwords import client_keys, password_of, password_options
 
 __all__ = ["profile"]
 
@@ -36,7 +36,13 @@ def profile() -> None:
 @profile.command("create")
 @click.argument("name")
 @click.option("--bootstrap-server", "-b", "bootstrap", metavar="HOST:PORT[,...]", help="Addresses of brokers.")
-@click.option("-X", "properties", multiple=True, metavar="KEY=VALUE", help="Set one configuration key of the client.")
+@click.option(
+    "-X",
+    "properties",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set one configuration key of the client. The key of a secret, without =VALUE, asks for it.",
+)
 @click.option(
     "--from", "file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="File with keys of the client."
 )
@@ -64,7 +70,7 @@ def create(
 
     if name in profile_names() and not replace:
         raise KafkaError(f"There is a profile {name} already; --replace replaces it.")
-    settings = merged(load_properties(file) if file else {}, key_values(properties))
+    settings = merged(load_properties(file) if file else {}, client_keys(properties))
     if bootstrap:
         settings["bootstrap.servers"] = bootstrap
     if with_password or password_file is not None or password_env is not None:

@@ -7,8 +7,8 @@ APIs (2.7 and newer).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
 
 __all__ = ["users"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 Credentials = Mapping[str, Mapping[str, int]]
 """User: mechanism: iterations."""
@@ -44,6 +46,13 @@ iterations_option = click.option(
     show_default=True,
     help="Rounds of the password's hash.",
 )
+
+
+def credential_options(command: F) -> F:
+    """Add a user's name, the mechanisms and iterations of a password, and the places that it may come from."""
+    for each in (cluster_options, password_options, iterations_option, mechanism_option):
+        command = each(command)
+    return click.argument("name", metavar="USER")(command)
 
 
 @click.group("users", cls=CommandGroup)
@@ -81,24 +90,15 @@ def list_(settings: dict[str, object], names: tuple[str, ...], quiet: bool, as_j
 
 
 @users.command("add")
-@click.argument("name", metavar="USER")
-@mechanism_option
-@iterations_option
-@password_options
-@cluster_options
+@credential_options
 def add(
-    settings: dict[str, object],
-    name: str,
-    mechanisms: tuple[str, ...],
-    iterations: int,
-    password_file: str | None,
-    password_env: str | None,
+    settings: dict[str, object], name: str, mechanisms: tuple[str, ...], iterations: int, **places: str | None
 ) -> None:
     """Add a user with a password.
 
     Only the salted hash of the password leaves this program. Example: kafkapy users add alice --password-file secret
     """
-    password = password_of(password_file, password_env, f"Password of {name}")
+    password = password_of(**places, prompt=f"Password of {name}")
     with connected(settings) as admin:
         if name in _credentials(admin):
             raise KafkaError(f"The user {name} exists already; kafkapy users change-password {name} changes it.")
@@ -107,24 +107,15 @@ def add(
 
 
 @users.command("change-password")
-@click.argument("name", metavar="USER")
-@mechanism_option
-@iterations_option
-@password_options
-@cluster_options
+@credential_options
 def change_password(
-    settings: dict[str, object],
-    name: str,
-    mechanisms: tuple[str, ...],
-    iterations: int,
-    password_file: str | None,
-    password_env: str | None,
+    settings: dict[str, object], name: str, mechanisms: tuple[str, ...], iterations: int, **places: str | None
 ) -> None:
     """Change the password of a user.
 
     The default is to change all mechanisms that the user has. Open connections go on until their session ends.
     """
-    password = password_of(password_file, password_env, f"New password of {name}")
+    password = password_of(**places, prompt=f"New password of {name}")
     with connected(settings) as admin:
         found = _credentials(admin)
         _check_known(found, [name])

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from work import cluster, coordinators, fetch, javatools, latency, partitions, produce, start, tls
+from work import access, cluster, coordinators, fetch, javatools, latency, partitions, produce, start, tls
 from work.session import Session
+
+
+def security(session: Session) -> None:
+    """All cells of W9."""
+    tls.tls(session)
+    access.logins(session)
+    access.acls(session)
+
 
 ALL: dict[str, tuple[str, Callable[[Session], None]]] = {
     "W1": ("produce 1 KB records in batches", produce.batches),
@@ -15,7 +23,7 @@ ALL: dict[str, tuple[str, Callable[[Session], None]]] = {
     "W5": ("many partitions", partitions.many),
     "W6": ("start and memory", start.start_and_memory),
     "W7": ("offset commits, transactions, joins of many members", coordinators.coordinators),
-    "W9": ("TLS 1.3: produce, fetch, handshakes", tls.tls),
+    "W9": ("security: TLS 1.3, logins by SCRAM, ACLs", security),
     "W10": ("three brokers: replicated produce, catch-up, failover, restarts", cluster.three_brokers),
     "X": ("Apache Kafka's own perf tools, a cross-check", javatools.cross_check),
 }

@@ -22,6 +22,7 @@ PRODUCED = (64 << 10, 1 << 20)
 FETCHED = (64 << 10, 1 << 20)
 CONNECTIONS = 4
 TOTAL = 256 << 20
+WITHOUT_SECURITY = ("kfake",)
 
 
 def write_pem(path: Path) -> None:
@@ -49,36 +50,44 @@ def write_pem(path: Path) -> None:
     )
 
 
-class Secured:
-    """A running broker with a plaintext port, for topics and checks, and a TLS port, which is measured."""
+def tls_keys(peer: Peer, pem: Path) -> dict[str, str]:
+    """The settings of a TLS listener."""
+    if peer is LIMIT:
+        return {"tls.pem": str(pem), "batch.bytes": str(BATCH_BYTES)}
+    return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(pem), "ssl.enabled.protocols": "TLSv1.3"}
 
-    def __init__(self, peer: Peer, folder: Path, pem: Path) -> None:
+
+class Secured:
+    """A running broker with a plaintext port, for topics and checks, and a secured port, which is measured."""
+
+    def __init__(self, peer: Peer, folder: Path, protocol: str, keys: dict[str, str]) -> None:
         self.is_limit = peer is LIMIT
         self.secure_port = free_port()
-        if self.is_limit:
-            keys = {"tls.pem": str(pem), "batch.bytes": str(BATCH_BYTES)}
-        else:
-            keys = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(pem), "ssl.enabled.protocols": "TLSv1.3"}
         folder.mkdir(parents=True, exist_ok=True)
         self.broker: Any = peer.make(folder, peers.SOON_DELETED | keys)
         if not self.is_limit:
-            self._add_listener(self.broker)
+            self._add_listener(self.broker, protocol)
         self.broker.start()
         if self.is_limit:
             self.secure_port = self.broker.port
 
-    def _add_listener(self, broker: Any) -> None:
-        secured = f"SSL://127.0.0.1:{self.secure_port}"
+    def _add_listener(self, broker: Any, protocol: str) -> None:
+        secured = f"{protocol}://127.0.0.1:{self.secure_port}"
         port = broker.port
         if isinstance(broker, ApacheKafka):
             broker.overrides["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port},{secured}"
             if broker.with_quorum:
                 secured += f",CONTROLLER://127.0.0.1:{broker.controller_port}"
+                names = f"PLAINTEXT:PLAINTEXT,{protocol}:{protocol},CONTROLLER:PLAINTEXT"
+                broker.overrides["listener.security.protocol.map"] = names
         broker.overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{port},{secured}"
 
 
 @contextmanager
-def _running(session: Session) -> Iterator[dict[str, Secured]]:
+def secured(
+    session: Session, protocol: str, keys: Callable[[Peer, Path], dict[str, str]], with_limit: bool = True
+) -> Iterator[dict[str, Secured]]:
+    """The peers that have a listener of that protocol, side by side and pinned. `keys` may use a PEM keystore."""
     with ExitStack() as stack:
         folder = stack.enter_context(session.folder("w9"))
         stack.enter_context(measure.kept_awake() if measure.polls(True) else nullcontext())
@@ -86,10 +95,12 @@ def _running(session: Session) -> Iterator[dict[str, Secured]]:
         write_pem(pem)
         found: dict[str, Secured] = {}
         try:
-            for peer in session.peers:
+            for peer in session.peers if with_limit else session.brokers:
+                if peer.name in WITHOUT_SECURITY:
+                    continue
                 try:
                     with measure.on_cores(measure.broker_cores(True)):
-                        found[peer.name] = Secured(peer, folder / peer.name, pem)
+                        found[peer.name] = Secured(peer, folder / peer.name, protocol, keys(peer, pem))
                 except Exception as error:
                     session.fail(peer.name, "start", error)
             session.pids = {name: each.broker.pid for name, each in found.items()}
@@ -104,7 +115,7 @@ def _running(session: Session) -> Iterator[dict[str, Secured]]:
 
 def tls(session: Session) -> None:
     """Pinned, one core for the broker."""
-    with _running(session) as brokers, session.folder("frames") as folder:
+    with secured(session, "SSL", tls_keys) as brokers, session.folder("frames") as folder:
         for size in PRODUCED[:1] if session.smoke else PRODUCED:
             cell = f"produce {_named(size)} batches of 1 KB records, acks=1"
             session.in_turns(
@@ -121,7 +132,9 @@ def tls(session: Session) -> None:
             session.in_turns(f"fetch {_named(size)}, {CONNECTIONS} consumers", calls)
         for resume in (False, True):
             cell = f"handshakes {'with' if resume else 'without'} a session"
-            session.in_turns(cell, {name: _handshakes(session, each, resume) for name, each in brokers.items()})
+            # Apache Kafka resumed no session of this load generator.
+            able = {name: each for name, each in brokers.items() if not (resume and peers.by_name(name).is_apache)}
+            session.in_turns(cell, {name: _handshakes(session, each, resume) for name, each in able.items()})
 
 
 def _named(size: int) -> str:

@@ -9,7 +9,9 @@ import pytest
 from certificates import localhost, make_ca, shared_ca
 
 from kafkapy.broker.listener_security import ListenerSecurities
+from kafkapy.broker.principals import PrincipalBuilders
 from kafkapy.config.broker import BrokerConfig
+from kafkapy.plugins import PluginManager
 
 
 class Request:
@@ -52,5 +54,6 @@ def test_the_rules_make_the_principal(tmp_path: Path, rules: str, answer: tuple[
         "ssl.principal.mapping.rules": rules,
     }
     request: Any = Request(make_ca("any").sign("alice").der)
-    ListenerSecurities(BrokerConfig(keys)).answer_principal(request)
+    config = BrokerConfig(keys)
+    ListenerSecurities(config, PrincipalBuilders(config, PluginManager)).answer_principal(request)
     assert request.answers == [answer]

@@ -205,34 +205,63 @@ def test_the_check_of_the_certificate_can_be_switched_off(run: Run, place: Place
     run(scenario())
 
 
-@pytest.mark.parametrize("revoked", [True, False])
-def test_a_revoked_certificate_is_refused(run: Run, place: Place, revoked: bool) -> None:
-    certificate, other = (certificates.shared_ca().sign("localhost", ["127.0.0.1"]) for _ in range(2))
+def revocations(ca: Certificate, *revoked: Certificate) -> bytes:
+    """The revocation list of an authority, in PEM."""
     now = datetime.datetime.now(datetime.UTC)
-    entry = x509.RevokedCertificateBuilder().revocation_date(now)
-    entry = entry.serial_number((certificate if revoked else other).certificate.serial_number)
-    ca = certificates.shared_ca()
-    crl = (
+    made = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(ca.certificate.subject)
         .last_update(now - datetime.timedelta(days=1))
         .next_update(now + datetime.timedelta(days=1))
-        .add_revoked_certificate(entry.build())
-        .sign(ca.key, hashes.SHA256())
     )
+    for each in revoked:
+        entry = x509.RevokedCertificateBuilder().revocation_date(now)
+        made = made.add_revoked_certificate(entry.serial_number(each.certificate.serial_number).build())
+    return made.sign(ca.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+async def check_lists(place: Place, server: Certificate, lists: bytes, refused: str) -> None:
+    """A client with these revocation lists refuses the server with that reason, or accepts it ("")."""
     file = place.directory / "revoked.pem"
-    file.write_bytes(crl.public_bytes(serialization.Encoding.PEM))
+    file.write_bytes(lists)
     keys = place.trusting("kernel", place.ca) | {"ssl_crlfile": str(file)}
+    async with tls_cluster(place.server(server)) as cluster:
+        if refused:
+            assert refused in str(await refusal(cluster.bootstrap, **keys))
+            return
+        async with client(cluster.bootstrap, **keys) as network:
+            assert network.metrics.connection_count == 1
 
-    async def scenario() -> None:
-        async with tls_cluster(place.server(certificate)) as cluster:
-            if revoked:
-                assert "revoked" in str(await refusal(cluster.bootstrap, **keys))
-                return
-            async with client(cluster.bootstrap, **keys) as network:
-                assert network.metrics.connection_count == 1
 
-    run(scenario())
+@pytest.mark.parametrize("revoked", [True, False])
+def test_a_revoked_certificate_is_refused(run: Run, place: Place, revoked: bool) -> None:
+    certificate, other = (certificates.shared_ca().sign("localhost", ["127.0.0.1"]) for _ in range(2))
+    lists = revocations(certificates.shared_ca(), certificate if revoked else other)
+    run(check_lists(place, certificate, lists, "revoked" if revoked else ""))
+
+
+@pytest.mark.parametrize(
+    ("of_root", "of_middle", "refused"),
+    [
+        ("nothing", "nothing", ""),
+        ("middle", "nothing", "revoked"),
+        ("nothing", "server", "revoked"),
+        ("", "nothing", ""),
+        ("", "server", "revoked"),
+        ("nothing", "", "CRL"),
+        ("middle", "", "refused"),
+    ],
+)
+def test_lists_of_a_chain(run: Run, place: Place, of_root: str, of_middle: str, refused: str) -> None:
+    """The server's own certificate needs the list of its issuer; an authority must not stand in a list."""
+    root = certificates.shared_ca()
+    middle = root.sign("an authority between", is_ca=True)
+    server = middle.sign("localhost", ["127.0.0.1"])
+    revoked = {"nothing": (), "middle": (middle,), "server": (server,)}
+    lists = b"".join(
+        revocations(authority, *revoked[what]) for authority, what in ((root, of_root), (middle, of_middle)) if what
+    )
+    run(check_lists(place, server, lists, refused))
 
 
 @pytest.mark.parametrize("form", ["kafka-python", "librdkafka", "librdkafka pem", "kafka pem", "ssl_context"])

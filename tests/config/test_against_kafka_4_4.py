@@ -29,7 +29,6 @@ OTHER_DEFAULTS = {
     "group.coordinator.rebalance.protocols": "streams groups are not served",
     "metric.reporters": "classes of Java",
     "node.id": "an id is made where there is none",
-    "principal.builder.class": "classes of Java",
     "process.roles": "required by KRaft",
 }
 """Broker keys whose default is another one on purpose."""

@@ -37,6 +37,7 @@ TABLES = {
     "security_keys.py",
     "single_node.py",
     "store_keys.py",
+    "tls_store_keys.py",
 }
 CLIENT_KEYS = {"admin.py", "client_security.py", "clients.py", "consumer.py", "producer.py"}
 """Files that name keys and do nothing with their values, and keys of clients that have the same names."""

@@ -66,7 +66,6 @@ class Session(MetadataStore):
         self.lose_reply: Callable[[Sequence[Operation]], bool] | None = None
         """Which write's reply is lost: it is done, and fails here."""
         self._missed: list[tuple[WatchCallback, WatchEvent]] = []
-        self.commits = 0
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -145,17 +144,24 @@ class Session(MetadataStore):
         self._check(operations[0].path if operations else "/")
         await asyncio.sleep(0)
         self._check(operations[0].path if operations else "/")
+        owner, owners = self._id, self.ensemble.owners
+        # The owner is known at once: a caller that is cancelled meanwhile has made its node nevertheless.
+        made = [each.path for each in operations if isinstance(each, Create) and each.ephemeral]
+        mine = [path for path in made if owners.setdefault(path, owner) == owner]
         try:
             results = await self.ensemble.tree.commit(operations)
         except MetadataStoreError:
+            for path in mine:
+                if await self.ensemble.tree.exists(path) is None:
+                    owners.pop(path, None)
             raise
-        self.commits += 1
-        for operation, result in zip(operations, results, strict=True):
-            if isinstance(operation, Create) and operation.ephemeral:
-                assert isinstance(result, str)
-                self.ensemble.owners[result] = self._id
-            elif isinstance(operation, Delete):
-                self.ensemble.owners.pop(operation.path, None)
+        for operation in operations:
+            if isinstance(operation, Delete):
+                owners.pop(operation.path, None)
+        if owner != self._id:
+            # The session ended in the middle of the write.
+            await self.ensemble.end(owner)
+            raise StoreUnavailableError(operations[0].path, "the session is over")
         if self.lose_reply is not None and self.lose_reply(operations):
             self.lose_reply = None
             raise StoreUnavailableError(operations[0].path, "the reply is lost")

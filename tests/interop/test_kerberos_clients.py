@@ -5,7 +5,6 @@ confluent-kafka's wheel has no Kerberos; kcat of Debian has librdkafka's.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 import os
@@ -17,17 +16,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aiokafka
-import aiokafka.errors
-import kafka
-import kafka.errors
 import pytest
 from broker.sasl_broker import open_connection, sasl_config
+from interop.login_driver import (
+    RECORDS,
+    TIMEOUT_S,
+    aiokafka_round,
+    kafka_python_round,
+    kafkapy_aio_round,
+    kafkapy_round,
+    pythonic_keys,
+)
 from kerberos_realm import REALM, Realm, kerberos_realm, needs_kerberos
 from waiting import wait_until
 
 import kafkapy
-import kafkapy.aio
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import SaslAuthenticationFailedError, TopicAuthorizationFailedError
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
@@ -35,8 +38,6 @@ from kafkapy.protocol.messages.metadata import MetadataRequest
 
 pytestmark = needs_kerberos
 MODULE = "com.sun.security.auth.module.Krb5LoginModule"
-RECORDS = [f"value {number}".encode() for number in range(20)]
-TIMEOUT_S = 30.0
 _names = itertools.count(1)
 
 
@@ -88,42 +89,17 @@ def tickets(realm: Realm, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def pythonic(bootstrap: str, **keys: Any) -> dict[str, Any]:
     """The keywords of kafka-python and aiokafka."""
-    return {
-        "bootstrap_servers": bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "GSSAPI",
-        "sasl_kerberos_service_name": "kafka",
-        **keys,
-    }
+    return pythonic_keys(bootstrap, "GSSAPI", sasl_kerberos_service_name="kafka", **keys)
 
 
 @pytest.mark.usefixtures("tickets")
 def test_kafka_python(bootstrap: str, topic: str) -> None:
-    settings = pythonic(bootstrap, sasl_kerberos_domain_name="127.0.0.1")
-    producer = kafka.KafkaProducer(**settings)
-    for value in RECORDS:
-        producer.send(topic, value).get(TIMEOUT_S)
-    producer.close()
-    consumer = kafka.KafkaConsumer(
-        topic, **settings, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=TIMEOUT_S * 1000
-    )
-    assert [record.value for record in itertools.islice(consumer, len(RECORDS))] == RECORDS
-    consumer.commit()
-    consumer.close()
+    assert kafka_python_round(pythonic(bootstrap, sasl_kerberos_domain_name="127.0.0.1"), topic) == RECORDS
 
 
 @pytest.mark.usefixtures("tickets")
 def test_aiokafka(bootstrap: str, topic: str) -> None:
-    async def run() -> list[bytes]:
-        settings = pythonic(bootstrap, sasl_kerberos_domain_name="127.0.0.1")
-        async with aiokafka.AIOKafkaProducer(**settings) as producer:
-            for value in RECORDS:
-                await producer.send_and_wait(topic, value)
-        consumer = aiokafka.AIOKafkaConsumer(topic, **settings, group_id=topic, auto_offset_reset="earliest")
-        async with consumer:
-            return [(await asyncio.wait_for(consumer.getone(), TIMEOUT_S)).value for _ in RECORDS]
-
-    assert asyncio.run(run()) == RECORDS
+    assert aiokafka_round(pythonic(bootstrap, sasl_kerberos_domain_name="127.0.0.1"), topic) == RECORDS
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="needs kcat")
@@ -161,30 +137,12 @@ def ours(bootstrap: str, realm: Realm, principal: str = "alice", **keys: Any) ->
 
 
 def test_kafkapy_with_a_keytab(bootstrap: str, topic: str, realm: Realm) -> None:
-    settings = ours(bootstrap, realm)
-    with kafkapy.KafkaProducer(**settings) as producer:
-        for future in [producer.send(topic, value) for value in RECORDS]:
-            future.get(TIMEOUT_S)
-    consumer = kafkapy.KafkaConsumer(
-        topic, **settings, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=TIMEOUT_S * 1000
-    )
-    assert [record.value for record in itertools.islice(consumer, len(RECORDS))] == RECORDS
-    consumer.close()
+    assert kafkapy_round(ours(bootstrap, realm), topic) == RECORDS
 
 
 @pytest.mark.usefixtures("tickets")
 def test_kafkapy_with_a_ticket_cache(bootstrap: str, topic: str) -> None:
-    async def run() -> list[bytes]:
-        async with kafkapy.aio.AIOKafkaProducer(**pythonic(bootstrap)) as producer:
-            for value in RECORDS:
-                await producer.send_and_wait(topic, value)
-        consumer = kafkapy.aio.AIOKafkaConsumer(
-            topic, **pythonic(bootstrap), group_id=topic, auto_offset_reset="earliest"
-        )
-        async with consumer:
-            return [(await asyncio.wait_for(consumer.getone(), TIMEOUT_S)).value for _ in RECORDS]
-
-    assert asyncio.run(run()) == RECORDS
+    assert kafkapy_aio_round(pythonic(bootstrap), topic) == RECORDS
 
 
 def test_the_ticket_decides_the_principal(bootstrap: str, topic: str, realm: Realm) -> None:

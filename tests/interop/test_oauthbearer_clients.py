@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import aiokafka
-import aiokafka.abc
 import aiokafka.errors
 import confluent_kafka
 import confluent_kafka.admin
@@ -19,17 +18,26 @@ import kafka.errors
 import pytest
 from broker.sasl_broker import sasl_config
 from identity_provider import IdentityProvider, SigningKey, identity_provider, rsa_key
-from kafka.net.sasl.oauth import AbstractTokenProvider
+from interop.login_driver import (
+    RECORDS,
+    TIMEOUT_S,
+    AsyncTokens,
+    Tokens,
+    aiokafka_round,
+    confluent_keys,
+    confluent_round,
+    kafka_python_round,
+    kafkapy_aio_round,
+    kafkapy_round,
+    pythonic_keys,
+)
 from waiting import wait_until
 
 import kafkapy
-import kafkapy.aio
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import SaslAuthenticationFailedError, TopicAuthorizationFailedError
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-RECORDS = [f"value {number}".encode() for number in range(20)]
-TIMEOUT_S = 30.0
 _names = itertools.count(1)
 
 
@@ -74,104 +82,27 @@ def signed(provider: IdentityProvider, **claims: Any) -> str:
     return provider.keys[-1].sign({**provider.token_claims, **claims})
 
 
-# --- confluent-kafka ----------------------------------------------------------------------------------------------
+# --- foreign clients ----------------------------------------------------------------------------------------------
 
 
-def confluent(bootstrap: str, token: str, **keys: Any) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "OAUTHBEARER",
-        "oauth_cb": lambda _: (token, time.time() + 3600, "", {"traceId": "7"}),
-        **{key.replace("_", "."): value for key, value in keys.items()},
-    }
+def confluent(bootstrap: str, token: str) -> dict[str, Any]:
+    return confluent_keys(bootstrap, "OAUTHBEARER", token=token)
+
+
+def pythonic(bootstrap: str, tokens: Any) -> dict[str, Any]:
+    return pythonic_keys(bootstrap, "OAUTHBEARER", sasl_oauth_token_provider=tokens)
 
 
 def test_confluent_kafka(bootstrap: str, topic: str, provider: IdentityProvider) -> None:
-    producer = confluent_kafka.Producer(confluent(bootstrap, signed(provider), transactional_id=f"{topic}-id"))
-    # oauth_cb runs in poll().
-    producer.poll(0)
-    producer.init_transactions(TIMEOUT_S)
-    producer.begin_transaction()
-    for value in RECORDS:
-        producer.produce(topic, value)
-    producer.commit_transaction(TIMEOUT_S)
-    consumer = confluent_kafka.Consumer(
-        confluent(bootstrap, signed(provider), group_id=topic, auto_offset_reset="earliest")
-    )
-    consumer.subscribe([topic])
-    received: list[bytes] = []
-    while len(received) < len(RECORDS):
-        message = consumer.poll(TIMEOUT_S)
-        assert message is not None
-        assert message.error() is None, message.error()
-        received.append(message.value())
-    consumer.close()
-    assert received == RECORDS
-
-
-# --- kafka-python and aiokafka ------------------------------------------------------------------------------------
-
-
-class Tokens(AbstractTokenProvider):
-    def __init__(self, token: str) -> None:
-        super().__init__()
-        self._token = token
-
-    def token(self) -> str:
-        return self._token
-
-    def extensions(self) -> dict[str, str]:
-        return {"traceId": "7"}
-
-
-class AsyncTokens(aiokafka.abc.AbstractTokenProvider):
-    def __init__(self, token: str) -> None:
-        super().__init__()
-        self._token = token
-
-    async def token(self) -> str:
-        return self._token
-
-    def extensions(self) -> dict[str, str]:
-        return {"traceId": "7"}
-
-
-def pythonic(bootstrap: str, tokens: Any, **keys: Any) -> dict[str, Any]:
-    return {
-        "bootstrap_servers": bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": tokens,
-        **keys,
-    }
+    assert confluent_round(confluent(bootstrap, signed(provider)), topic, transactional=True) == RECORDS
 
 
 def test_kafka_python(bootstrap: str, topic: str, provider: IdentityProvider) -> None:
-    settings = pythonic(bootstrap, Tokens(signed(provider)))
-    producer = kafka.KafkaProducer(**settings)
-    for value in RECORDS:
-        producer.send(topic, value).get(TIMEOUT_S)
-    producer.close()
-    consumer = kafka.KafkaConsumer(
-        topic, **settings, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=TIMEOUT_S * 1000
-    )
-    assert [record.value for record in itertools.islice(consumer, len(RECORDS))] == RECORDS
-    consumer.commit()
-    consumer.close()
+    assert kafka_python_round(pythonic(bootstrap, Tokens(signed(provider))), topic) == RECORDS
 
 
 def test_aiokafka(bootstrap: str, topic: str, provider: IdentityProvider) -> None:
-    async def run() -> list[bytes]:
-        settings = pythonic(bootstrap, AsyncTokens(signed(provider)))
-        async with aiokafka.AIOKafkaProducer(**settings) as producer:
-            for value in RECORDS:
-                await producer.send_and_wait(topic, value)
-        consumer = aiokafka.AIOKafkaConsumer(topic, **settings, group_id=topic, auto_offset_reset="earliest")
-        async with consumer:
-            return [(await asyncio.wait_for(consumer.getone(), TIMEOUT_S)).value for _ in RECORDS]
-
-    assert asyncio.run(run()) == RECORDS
+    assert aiokafka_round(pythonic(bootstrap, AsyncTokens(signed(provider))), topic) == RECORDS
 
 
 # --- ours ---------------------------------------------------------------------------------------------------------
@@ -191,33 +122,12 @@ def by_endpoint(bootstrap: str, provider: IdentityProvider, **keys: Any) -> dict
 
 
 def test_kafkapy(bootstrap: str, topic: str, provider: IdentityProvider) -> None:
-    settings = by_endpoint(bootstrap, provider)
-    with kafkapy.KafkaProducer(**settings) as producer:
-        for future in [producer.send(topic, value) for value in RECORDS]:
-            future.get(TIMEOUT_S)
-    for given in (settings, pythonic(bootstrap, Tokens(signed(provider)))):
-        consumer = kafkapy.KafkaConsumer(
-            topic,
-            **given,
-            group_id=f"{topic}-{next(_names)}",
-            auto_offset_reset="earliest",
-            consumer_timeout_ms=TIMEOUT_S * 1000,
-        )
-        assert [record.value for record in itertools.islice(consumer, len(RECORDS))] == RECORDS
-        consumer.close()
+    assert kafkapy_round(by_endpoint(bootstrap, provider), topic) == RECORDS
+    assert kafkapy_round(pythonic(bootstrap, Tokens(signed(provider))), f"{topic}-given") == RECORDS
 
 
 def test_kafkapy_aio(bootstrap: str, topic: str, provider: IdentityProvider) -> None:
-    async def run() -> list[bytes]:
-        settings = pythonic(bootstrap, AsyncTokens(signed(provider)))
-        async with kafkapy.aio.AIOKafkaProducer(**settings) as producer:
-            for value in RECORDS:
-                await producer.send_and_wait(topic, value)
-        consumer = kafkapy.aio.AIOKafkaConsumer(topic, **settings, group_id=topic, auto_offset_reset="earliest")
-        async with consumer:
-            return [(await asyncio.wait_for(consumer.getone(), TIMEOUT_S)).value for _ in RECORDS]
-
-    assert asyncio.run(run()) == RECORDS
+    assert kafkapy_aio_round(pythonic(bootstrap, AsyncTokens(signed(provider))), topic) == RECORDS
 
 
 def test_keys_rotate_and_sessions_end_without_a_failed_request(

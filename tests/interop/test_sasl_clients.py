@@ -16,13 +16,19 @@ import kafka
 import kafka.errors
 import pytest
 from broker.sasl_broker import PLAIN_USERS, add_scram_user, sasl_config
+from interop.login_driver import (
+    RECORDS,
+    aiokafka_round,
+    confluent_keys,
+    confluent_round,
+    kafka_python_round,
+    pythonic_keys,
+)
 
 from kafkapy.broker.server import KafkaServer
 
 PASSWORDS = {**PLAIN_USERS, "scram,=user": "p\u00e4ssword,=", "scram": "pencil"}
 LOGINS = [("PLAIN", "alice"), ("SCRAM-SHA-256", "scram,=user"), ("SCRAM-SHA-512", "scram,=user")]
-RECORDS = [f"value {number}".encode() for number in range(20)]
-TIMEOUT_S = 30.0
 SHORT_S = 1.0
 _names = itertools.count(1)
 
@@ -46,95 +52,34 @@ def topic() -> str:
     return f"sasl-{next(_names)}"
 
 
-def confluent(bootstrap: str, mechanism: str, user: str, password: str | None = None, **keys: Any) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": mechanism,
-        "sasl.username": user,
-        "sasl.password": PASSWORDS.get(user, "") if password is None else password,
-        **{key.replace("_", "."): value for key, value in keys.items()},
-    }
+def confluent(bootstrap: str, mechanism: str, user: str, password: str | None = None) -> dict[str, Any]:
+    return confluent_keys(bootstrap, mechanism, user=user, password=_password(user, password))
 
 
-def pythonic(bootstrap: str, mechanism: str, user: str, password: str | None = None, **keys: Any) -> dict[str, Any]:
+def pythonic(bootstrap: str, mechanism: str, user: str, password: str | None = None) -> dict[str, Any]:
     """The keywords of kafka-python and aiokafka."""
-    return {
-        "bootstrap_servers": bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": user,
-        "sasl_plain_password": PASSWORDS.get(user, "") if password is None else password,
-        **keys,
-    }
+    return pythonic_keys(bootstrap, mechanism, user=user, password=_password(user, password))
+
+
+def _password(user: str, given: str | None) -> str:
+    return PASSWORDS.get(user, "") if given is None else given
 
 
 @pytest.mark.parametrize(("mechanism", "user"), LOGINS)
 def test_confluent_kafka(bootstrap: str, topic: str, mechanism: str, user: str) -> None:
-    producer = confluent_kafka.Producer(confluent(bootstrap, mechanism, user, transactional_id=f"{topic}-id"))
-    producer.init_transactions(TIMEOUT_S)
-    for commit in (False, True):
-        producer.begin_transaction()
-        for value in RECORDS if commit else [b"aborted"]:
-            producer.produce(topic, value)
-        (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT_S)
-    keys = {"group_id": topic, "auto_offset_reset": "earliest", "isolation_level": "read_committed"}
-    settings = confluent(bootstrap, mechanism, user)
-    consumer = confluent_kafka.Consumer(settings | {key.replace("_", "."): value for key, value in keys.items()})
-    consumer.subscribe([topic])
-    received: list[bytes] = []
-    while len(received) < len(RECORDS):
-        message = consumer.poll(TIMEOUT_S)
-        assert message is not None
-        assert message.error() is None, message.error()
-        received.append(message.value())
-    consumer.commit(asynchronous=False)
-    consumer.close()
-    assert received == RECORDS
+    assert confluent_round(confluent(bootstrap, mechanism, user), topic, transactional=True) == RECORDS
 
 
 @pytest.mark.parametrize(("mechanism", "user"), LOGINS)
 def test_kafka_python(bootstrap: str, topic: str, mechanism: str, user: str) -> None:
     # It does not escape the characters "," and "=" of a user name.
     settings = pythonic(bootstrap, mechanism, user.removesuffix(",=user"))
-    with_id = kafka.KafkaProducer(**settings, transactional_id=f"{topic}-id")
-    with_id.init_transactions()
-    for commit in (False, True):
-        with_id.begin_transaction()
-        for value in RECORDS if commit else [b"aborted"]:
-            with_id.send(topic, value)
-        (with_id.commit_transaction if commit else with_id.abort_transaction)()
-    with_id.close()
-    consumer = kafka.KafkaConsumer(
-        topic,
-        **settings,
-        group_id=topic,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        consumer_timeout_ms=TIMEOUT_S * 1000,
-    )
-    assert [record.value for record in itertools.islice(consumer, len(RECORDS))] == RECORDS
-    consumer.commit()
-    consumer.close()
+    assert kafka_python_round(settings, topic, transactional=True) == RECORDS
 
 
 @pytest.mark.parametrize(("mechanism", "user"), LOGINS)
 def test_aiokafka(bootstrap: str, topic: str, mechanism: str, user: str) -> None:
-    async def run() -> list[bytes]:
-        settings = pythonic(bootstrap, mechanism, user)
-        producer = aiokafka.AIOKafkaProducer(**settings, transactional_id=f"{topic}-id")
-        async with producer, producer.transaction():
-            for value in RECORDS:
-                await producer.send(topic, value)
-        consumer = aiokafka.AIOKafkaConsumer(
-            topic, **settings, group_id=topic, auto_offset_reset="earliest", isolation_level="read_committed"
-        )
-        async with consumer:
-            received = [(await asyncio.wait_for(consumer.getone(), TIMEOUT_S)).value for _ in RECORDS]
-            await consumer.commit()
-        return received
-
-    assert asyncio.run(run()) == RECORDS
+    assert aiokafka_round(pythonic(bootstrap, mechanism, user), topic, transactional=True) == RECORDS
 
 
 WRONG = [

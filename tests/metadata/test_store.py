@@ -7,10 +7,10 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from metadata.shared_store_contract import SharedStoreContract, TwoStores
 from metadata.store_contract import StoreContract, Test
 
 from kafkapy.metadata.embedded import FILE_NAME, EmbeddedStore
@@ -227,7 +227,7 @@ class TestMemoryStore(StoreContract):
         asyncio.run(test())
 
 
-class TestMemoryStoreOfACluster(StoreContract):
+class TestMemoryStoreOfACluster(SharedStoreContract):
     """Stores that share a tree, each on its own loop or on the same one."""
 
     def run(self, test: Test) -> None:
@@ -241,22 +241,25 @@ class TestMemoryStoreOfACluster(StoreContract):
 
         asyncio.run(opened())
 
-    def run_with_two(self, test: Callable[[MemoryTree, MemoryStore, MemoryStore], Awaitable[None]]) -> None:
+    def run_with_two(self, test: TwoStores) -> None:
         async def opened() -> None:
-            tree = MemoryTree()
-            one, two = MemoryStore(tree), MemoryStore(tree)
+            self.tree = MemoryTree()
+            one, two = MemoryStore(self.tree), MemoryStore(self.tree)
             await one.start()
             await two.start()
             try:
-                await test(tree, one, two)
+                await test(one, two)
             finally:
                 await one.close()
                 await two.close()
 
         asyncio.run(opened())
 
+    async def expire(self, store: MetadataStore) -> None:
+        self.tree.expire(store.session_id)
+
     def test_each_sees_what_the_other_wrote_and_hears_of_it(self) -> None:
-        async def test(_: MemoryTree, one: MemoryStore, two: MemoryStore) -> None:
+        async def test(one: MetadataStore, two: MetadataStore) -> None:
             seen: list[WatchEvent] = []
             await two.watch_node("/a", seen.append)
             await one.create("/a", b"x")
@@ -268,7 +271,7 @@ class TestMemoryStoreOfACluster(StoreContract):
         self.run_with_two(test)
 
     def test_a_closed_store_takes_its_ephemeral_nodes_and_nothing_else(self) -> None:
-        async def test(_: MemoryTree, one: MemoryStore, two: MemoryStore) -> None:
+        async def test(one: MetadataStore, two: MetadataStore) -> None:
             await one.create("/kept", b"x")
             await one.create("/kept/one", ephemeral=True)
             await two.create("/kept/two", ephemeral=True)
@@ -282,13 +285,13 @@ class TestMemoryStoreOfACluster(StoreContract):
         self.run_with_two(test)
 
     def test_an_expired_session_loses_its_ephemeral_nodes_and_gets_a_successor(self) -> None:
-        async def test(tree: MemoryTree, one: MemoryStore, two: MemoryStore) -> None:
+        async def test(one: MetadataStore, two: MetadataStore) -> None:
             states: list[SessionState] = []
             one.listen_session(states.append)
             before = one.session_id
             await one.create("/kept")
             await one.create("/kept/one", ephemeral=True)
-            tree.expire(before)
+            self.tree.expire(before)
             with pytest.raises(StoreUnavailableError, match="has expired"):
                 await one.create("/kept/late", ephemeral=True)
             await asyncio.sleep(0)

@@ -7,20 +7,19 @@ import socket
 import uuid
 
 import pytest
-from metadata.store_contract import StoreContract, Test, wait_for
+from kazoo.client import KazooClient
+from metadata.shared_store_contract import SharedStoreContract, TwoStores
+from metadata.store_contract import Test
 
 from kafkapy.metadata.store import (
     MetadataStore,
-    SessionState,
     StoreUnavailableError,
-    WatchEvent,
-    WatchEventType,
 )
 from kafkapy.metadata.zookeeper import ZooKeeperStore
 
 
 @pytest.mark.filterwarnings("ignore:No chroot path exists")  # the store makes it
-class TestZooKeeperStore(StoreContract):
+class TestZooKeeperStore(SharedStoreContract):
     @pytest.fixture(autouse=True)
     def _address(self, zookeeper: str) -> None:
         self.connect = f"{zookeeper}/{uuid.uuid4().hex}"
@@ -36,44 +35,25 @@ class TestZooKeeperStore(StoreContract):
 
         asyncio.run(opened())
 
-    def test_ephemeral_nodes_go_with_their_session_and_others_hear_of_it(self) -> None:
-        async def test(store: MetadataStore) -> None:
-            other = ZooKeeperStore(self.connect)
-            await other.start()
-            await other.create("/ids/1", b"me", ephemeral=True, make_parents=True)
-            assert (await store.get("/ids/1"))[1].ephemeral_owner == other.session_id != store.session_id
-            seen: list[WatchEvent] = []
-            await store.watch_children("/ids", seen.append)
-            await other.close()
-            await wait_for(lambda: bool(seen))
-            assert await store.children("/ids") == []
+    def run_with_two(self, test: TwoStores) -> None:
+        async def opened() -> None:
+            one, two = ZooKeeperStore(self.connect), ZooKeeperStore(self.connect)
+            await one.start()
+            await two.start()
+            try:
+                await test(one, two)
+            finally:
+                await one.close()
+                await two.close()
 
-        self.run(test)
+        asyncio.run(opened())
 
-    def test_an_expired_session_is_told_and_watches_live_on_in_the_next(self) -> None:
-        async def test(store: MetadataStore) -> None:
-            assert isinstance(store, ZooKeeperStore)
-            await store.create("/mine", ephemeral=True)
-            await store.create("/parent")
-            states: list[SessionState] = []
-            seen: list[WatchEvent] = []
-            store.listen_session(states.append)
-            await store.watch_children("/parent", seen.append)
-            first = store.session_id
-            # A second connection that takes over the session and closes it: the server calls the first one expired.
-            client = type(store._client)(hosts=self.connect, client_id=store._client.client_id)
-            await asyncio.to_thread(client.start)
-            await asyncio.to_thread(client.stop)
-            await wait_for(lambda: SessionState.EXPIRED in states and states[-1] is SessionState.CONNECTED)
-            assert store.session_id != first
-            assert await store.exists("/mine") is None
-            await wait_for(lambda: bool(seen))
-            seen.clear()
-            await store.create("/parent/child")
-            await wait_for(lambda: bool(seen))
-            assert WatchEvent(WatchEventType.CHILDREN, "/parent") in seen
-
-        self.run(test)
+    async def expire(self, store: MetadataStore) -> None:
+        assert isinstance(store, ZooKeeperStore)
+        # A second connection that takes over the session and closes it: the server calls the first one expired.
+        client = KazooClient(hosts=self.connect, client_id=store._client.client_id)
+        await asyncio.to_thread(client.start)
+        await asyncio.to_thread(client.stop)
 
     def test_a_server_that_is_not_there_is_reported(self) -> None:
         async def start() -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -170,7 +170,7 @@ class Network:
         elif request.ask_kind is None:
             request.reply(request.body)
         else:
-            request.answer_authorization(dict.fromkeys(request.questions, True))
+            request.answer_authorization([True] * request.question_count)
 
     def client(self, listener: str = "PLAINTEXT", **options: Any) -> Client:
         client = Client(self.server.bound_port(listener), **options)
@@ -241,7 +241,14 @@ class Network:
         return Client.frame(request.encode(9), key=0, version=9, correlation_id=correlation_id)
 
     def fetch_frame(
-        self, topic: str, offset: int = 0, *, max_wait_ms: int = 0, min_bytes: int = 1, correlation_id: int = 1
+        self,
+        topic: str,
+        offset: int = 0,
+        *,
+        more: Sequence[str] = (),
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        correlation_id: int = 1,
     ) -> bytes:
         partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
         request = FetchRequest(
@@ -251,7 +258,7 @@ class Network:
             max_bytes=1 << 25,
             session_id=0,
             session_epoch=-1,
-            topics=[FetchRequest.Topic(topic=topic, partitions=[partition])],
+            topics=[FetchRequest.Topic(topic=each, partitions=[partition]) for each in (topic, *more)],
             forgotten_topics_data=[],
         )
         return Client.frame(request.encode(12), key=1, version=12, correlation_id=correlation_id)

@@ -96,7 +96,7 @@ def test_an_answer_of_the_wrong_kind_is_refused(network, eventually):
     client = net.client()
     client.send()
     request = eventually(lambda: requests)[0]
-    for wrong in (request.resume, lambda: request.answer_authorization({}), lambda: request.replace_records(0, b"")):
+    for wrong in (request.resume, lambda: request.answer_authorization([]), lambda: request.replace_records(0, b"")):
         with pytest.raises(RuntimeError, match="wants a reply"):
             wrong()
     with pytest.raises(TypeError):
@@ -413,7 +413,7 @@ def test_python_decides_what_the_data_plane_may_do(network, eventually):
         asked.append((request.ask_kind, request.questions))
         with pytest.raises(RuntimeError, match="asks for a decision"):
             request.reply(b"")
-        request.answer_authorization({question: question[:1] == b"\x04" for question in request.questions})
+        request.answer_authorization([question[:1] == b"\x04" for question in request.questions])
 
     net.handler = handler
     client = net.client()
@@ -440,9 +440,9 @@ def test_decisions_of_rules_that_changed_meanwhile_are_asked_for_again(network):
         if len(asked) == 1:
             # The rules change between the decision and its arrival.
             net.plane.authorizer_epoch = 2
-            request.answer_authorization(dict.fromkeys(request.questions, True))
+            request.answer_authorization([True] * request.question_count)
         else:
-            request.answer_authorization(dict.fromkeys(request.questions, False))
+            request.answer_authorization([False] * request.question_count)
 
     net.handler = decide
     client = net.client()
@@ -493,6 +493,30 @@ def test_a_client_that_pipelines_shares_its_processor(network, eventually):
     assert any(round_of_requests() for _ in range(400))
 
 
+def test_decisions_may_be_given_bit_by_bit_and_the_last_lets_the_request_go_on(network, eventually):
+    net = network()
+    for topic in ("a", "b", "c"):
+        net.topic(topic)
+    net.plane.authorizer_epoch = 1
+    requests = collect(net)
+    client = net.client()
+    client.send_bytes(net.fetch_frame("a", more=["b", "c"]))
+    request = eventually(lambda: requests).pop()
+    assert request.question_count == 3
+    assert request.questions_between(1, 9) == request.questions[1:] == [b"\x03b", b"\x03c"]
+    request.answer_authorization([True])
+    request.answer_authorization([])
+    with pytest.raises(ValueError, match="has 3 questions, not more"):
+        request.answer_authorization([True, False, True])
+    assert request.questions_between(0, 3), "the request has not gone on"
+    request.answer_authorization([False, True])
+    with pytest.raises(RuntimeError, match="was answered already"):
+        request.answer_authorization([True])
+    assert (request.question_count, request.questions_between(0, 3)) == (0, [])
+    answered = FetchResponse.decode(client.receive()[1][1:], 12).responses
+    assert {each.topic: each.partitions[0].error_code for each in answered} == {"a": 0, "b": 29, "c": 0}
+
+
 def test_an_ask_whose_client_goes_away_can_still_be_answered(network, eventually):
     net = network()
     net.topic("t")
@@ -504,7 +528,7 @@ def test_an_ask_whose_client_goes_away_can_still_be_answered(network, eventually
     client.reset()
     eventually(lambda: not net.server.connections())
     assert request.questions
-    request.answer_authorization(dict.fromkeys(request.questions, True))
+    request.answer_authorization([True] * request.question_count)
     del request
     net.handler = net.echo
     assert net.client().ask(b"alive") == b"alive"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafkapy._speedups.protocol import codec
 from kafkapy._speedups.protocol.codec import DecodeError, decode_request
 from kafkapy._speedups.protocol.encoder import EncodeError, encode_response
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
@@ -49,6 +50,20 @@ def test_many_small_structs_are_bounded_by_the_memory_that_they_take() -> None:
     body = varint(count + 1) + topic * count + b"\0\0\0\1" + b"\0" + b"\0"
     with pytest.raises(DecodeError, match="more than 268435456 bytes of memory"):
         decode_request(CreateTopicsRequest, body, 5)
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_what_was_decoded_of_a_refused_request_goes_bit_by_bit(
+    patient: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker thread would keep the GIL while a million objects go at once."""
+    gone: list[int] = []
+    monkeypatch.setattr(codec, "discard", lambda things: gone.append(len(things)))
+    count = 100_000
+    body = varint(count + 1) + b"\2t" * (count - 1) + b"\x7f"
+    with pytest.raises(DecodeError):
+        decode_request(DeleteTopicsRequest, body, 4, True, patient)
+    assert gone == ([count - 1] if patient else [])
 
 
 def test_a_response_that_takes_long_is_left_to_somebody_patient() -> None:

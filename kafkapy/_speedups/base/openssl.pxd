@@ -5,6 +5,8 @@ from libc.stdint cimport uint64_t
 cdef extern from "<openssl/ssl.h>" nogil:
     ctypedef struct SSL:
         pass
+    ctypedef struct X509_STORE_CTX:
+        pass
     ctypedef struct SSL_CTX:
         pass
     ctypedef struct SSL_METHOD:
@@ -43,7 +45,7 @@ cdef extern from "<openssl/ssl.h>" nogil:
     int SSL_CTX_add_client_CA(SSL_CTX*, X509*)
     X509_STORE* SSL_CTX_get_cert_store(SSL_CTX*)
     int SSL_CTX_set_default_verify_paths(SSL_CTX*)
-    void SSL_CTX_set_verify(SSL_CTX*, int, void*)
+    void SSL_CTX_set_verify(SSL_CTX*, int, int (*callback)(int, X509_STORE_CTX*) noexcept nogil)
     int SSL_CTX_set_session_id_context(SSL_CTX*, const unsigned char*, unsigned int)
     long SSL_CTX_set_session_cache_mode(SSL_CTX*, long)
     void SSL_CTX_sess_set_new_cb(SSL_CTX*, int (*callback)(SSL*, SSL_SESSION*) noexcept nogil)
@@ -122,6 +124,12 @@ cdef extern from "<openssl/x509_vfy.h>" nogil:
     long X509_V_OK
     unsigned long X509_V_FLAG_PARTIAL_CHAIN
     unsigned long X509_V_FLAG_CRL_CHECK
+    unsigned long X509_V_FLAG_CRL_CHECK_ALL
+    int X509_V_ERR_UNABLE_TO_GET_CRL
+    int X509_V_ERR_UNABLE_TO_GET_CRL_ISSUER
+    int X509_STORE_CTX_get_error(X509_STORE_CTX*)
+    int X509_STORE_CTX_get_error_depth(X509_STORE_CTX*)
+    void X509_STORE_CTX_set_error(X509_STORE_CTX*, int)
     int X509_STORE_add_cert(X509_STORE*, X509*)
     int X509_STORE_add_crl(X509_STORE*, X509_CRL*)
     int X509_STORE_set_flags(X509_STORE*, unsigned long)

@@ -54,6 +54,19 @@ cdef void note_alert(const SSL* ssl, int where, int value) noexcept nogil:
             peer.renegotiates = True
 
 
+cdef int check_lists(int fits, X509_STORE_CTX* check) noexcept nogil:
+    """Lets an authority pass for which there is no revocation list. 1: the check goes on."""
+    cdef int error
+    if fits:
+        return 1
+    error = X509_STORE_CTX_get_error(check)
+    if X509_STORE_CTX_get_error_depth(check) > 0 and (
+            error == X509_V_ERR_UNABLE_TO_GET_CRL or error == X509_V_ERR_UNABLE_TO_GET_CRL_ISSUER):
+        X509_STORE_CTX_set_error(check, <int>X509_V_OK)
+        return 1
+    return 0
+
+
 # ---- sessions that a client goes on with -----------------------------------------------------------------------------
 
 cdef int keep_session(SSL* ssl, SSL_SESSION* session) noexcept nogil:
@@ -182,7 +195,8 @@ cdef class TlsContext:
         ask for one, "requested" does, "required" refuses the client. protocols: "TLSv1.2", "TLSv1.3". cipher_suites:
         names of IANA (Java's) or OpenSSL's; empty: OpenSSL's choice. check_hostname: whether a client compares the
         server's name with its certificate. verify: False for a client that accepts every certificate. revoked:
-        revocation lists in DER; when there is one, each certificate of a peer needs the list of its issuer.
+        revocation lists in DER; when there is one, a peer's own certificate needs the list of its issuer, and the
+        authorities above it must not stand in a list.
 
         ValueError with the reason for keys, certificates and names that are unfit."""
         cdef TlsContextState* c
@@ -217,14 +231,14 @@ cdef class TlsContext:
         self._set_trusted(trusted)
         self._set_revoked(revoked)
         if server:
-            SSL_CTX_set_verify(context, _CLIENT_AUTH[client_auth], NULL)
+            SSL_CTX_set_verify(context, _CLIENT_AUTH[client_auth], check_lists)
             SSL_CTX_set_dh_auto(context, 1)
             # Sessions lie with the clients, encrypted with a key of this context.
             SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF)
             SSL_CTX_set_session_id_context(context, b"kafkapy", 7)
             SSL_CTX_set_num_tickets(context, 1)
         else:
-            SSL_CTX_set_verify(context, SSL_VERIFY_PEER if verify else SSL_VERIFY_NONE, NULL)
+            SSL_CTX_set_verify(context, SSL_VERIFY_PEER if verify else SSL_VERIFY_NONE, check_lists)
             SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL)
             SSL_CTX_sess_set_new_cb(context, keep_session)
 
@@ -323,7 +337,7 @@ cdef class TlsContext:
             if not done:
                 raise ValueError(f"a revocation list cannot be used: {reason()}")
         if revoked:
-            X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK)
+            X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL)
         return 0
 
     def counters(self):

@@ -4,13 +4,16 @@ OpenSSL reads and writes the socket through a BIO of this module, because its ow
 back short segments. Where the kernel encrypts (kTLS), OpenSSL needs its own BIO for writes, and SSL_sendfile sends
 files.
 
-A write that finds the socket full leaves an encrypted record behind. OpenSSL sends that record when it gets the same
-number of bytes again, so the session remembers the number (`owed`).
+A write encrypts record after record into a buffer of its thread, which goes to the socket in one piece. Bytes that the
+socket does not take are kept (`unsent`), and the last record's bytes do not count as written: the caller gives them
+again (`owed`), and they count when the socket has taken the rest. With kTLS, OpenSSL keeps that record itself and wants
+its bytes again.
 """
 
 from libc.errno cimport EAGAIN, ECONNRESET, EINTR, EIO, ENOMEM, EPIPE, EPROTO, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdio cimport snprintf
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, strlen
 from libcpp.string cimport string
 from posix.unistd cimport close
@@ -35,7 +38,12 @@ cdef extern from * nogil:
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     }
     static inline void kp_cork(int fd, int on) { setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof(on)); }
+    enum { KP_GATHER = 64 * 1024, KP_RECORD_OVERHEAD = 2048 };
+    static __thread unsigned char kp_gathered[KP_GATHER];
     """
+    int GATHER "KP_GATHER"                          # bytes of one send
+    int RECORD_OVERHEAD "KP_RECORD_OVERHEAD"        # what TLS may add to a record, with messages of its own before it
+    unsigned char* gathered "kp_gathered"           # the thread's buffer; used within one call
     void push "kp_push"(int fd)
     void cork "kp_cork"(int fd, int on)
 
@@ -56,11 +64,15 @@ cdef cppclass TlsSession:
     bint drained                # the socket had no byte more in this call
     bint full                   # the socket had no room more in this call
     bint dry                    # the last read wanted more bytes than there were
-    bint more                   # bytes of this call follow
     bint held                   # the kernel may hold back the last segment
     bint in_kernel              # the kernel encrypts
     int64_t record              # bytes of plaintext in one record
-    int64_t owed                # bytes of a record that is encrypted and not sent
+    bint gathering              # OpenSSL writes to the thread's buffer
+    int64_t in_buffer           # bytes there
+    uint8_t* unsent             # bytes for the socket, malloc'ed; NULL: none
+    int64_t unsent_size
+    int64_t unsent_at           # of the next byte
+    int64_t owed                # bytes of the last record, which is encrypted and not sent
     int64_t without_data        # bytes received since the last byte of data
     int over                    # 0; 1 at the end of the stream, else minus an errno: every call's result from now on
     int failure                 # errno of the BIO
@@ -110,28 +122,43 @@ cdef void note_first(TlsSession* s, const char* data, int64_t size) noexcept nog
     s.first_size += <int>count
 
 
+cdef int64_t send_bytes(TlsSession* s, const uint8_t* data, int64_t size, bint more) noexcept nogil:
+    """Bytes that the socket takes. Sets `full` when it has no room for all, or `failure`."""
+    cdef int64_t done = 0
+    cdef ssize_t n
+    while done < size and not s.full:
+        n = send(s.fd, data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT | (MSG_MORE if more else 0))
+        if n >= 0:
+            s.full = n < size - done
+            s.held = more
+            done += n
+        elif errno == EAGAIN:
+            s.full = True
+        elif errno != EINTR:
+            s.failure = errno
+            return done
+    return done
+
+
 cdef int bio_write(BIO* bio, const char* data, size_t size, size_t* written) noexcept nogil:
     cdef TlsSession* s = <TlsSession*>BIO_get_data(bio)
-    cdef ssize_t n
     BIO_clear_retry_flags(bio)
     written[0] = 0
-    if s.full:
-        BIO_set_retry_write(bio)
-        return 0
-    while True:
-        n = send(s.fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT | (MSG_MORE if s.more else 0))
-        if n >= 0 or errno != EINTR:
-            break
-    if n >= 0:
-        s.full = n < <ssize_t>size
-        s.held = s.more
-        written[0] = n
+    if s.gathering:
+        if s.in_buffer + <int64_t>size > GATHER:
+            s.failure = EIO
+            return 0
+        memcpy(gathered + s.in_buffer, data, size)
+        s.in_buffer += size
+        written[0] = size
         return 1
-    if errno == EAGAIN:
-        s.full = True
+    if s.unsent != NULL:
+        s.full = True               # these bytes come after those
+    written[0] = send_bytes(s, <const uint8_t*>data, size, False)
+    if written[0]:
+        return 1
+    if not s.failure:
         BIO_set_retry_write(bio)
-    else:
-        s.failure = errno
     return 0
 
 
@@ -227,7 +254,6 @@ cdef void begin(TlsSession* s) noexcept nogil:
     ERR_clear_error()
     s.drained = False
     s.full = False
-    s.more = False
 
 
 cdef int tls_handshake(Transport* t) noexcept nogil:
@@ -281,10 +307,51 @@ cdef int64_t tls_read(Transport* t, uint8_t* into, size_t size) noexcept nogil:
     return done
 
 
+cdef int64_t start_writing(Transport* t, TlsSession* s) noexcept nogil:
+    """0 when the socket has taken the bytes of earlier calls; else minus an errno."""
+    t.write_wants_read = False
+    if s.over:
+        return -EPIPE if s.over == 1 else s.over
+    begin(s)
+    if s.unsent == NULL:
+        return 0
+    s.unsent_at += send_bytes(s, s.unsent + s.unsent_at, s.unsent_size - s.unsent_at, True)
+    if s.failure:
+        return finish(s, -s.failure)
+    if s.unsent_at < s.unsent_size:
+        return -EAGAIN
+    free(s.unsent)
+    s.unsent = NULL
+    return 0
+
+
+cdef void send_gathered(TlsSession* s, bint more) noexcept nogil:
+    """Sends what is in the thread's buffer, and keeps what the socket does not take."""
+    cdef int64_t done = send_bytes(s, gathered, s.in_buffer, more)
+    if not s.failure and done < s.in_buffer:
+        s.unsent_size = s.in_buffer - done
+        s.unsent_at = 0
+        s.unsent = <uint8_t*>malloc(s.unsent_size)
+        if s.unsent == NULL:
+            s.failure = ENOMEM
+        else:
+            memcpy(s.unsent, gathered + done, s.unsent_size)
+    s.in_buffer = 0
+    if s.failure:
+        finish(s, -s.failure)
+
+
 cdef int64_t write_record(Transport* t, TlsSession* s, const uint8_t* data, int64_t size) noexcept nogil:
-    """Writes at most one record: bytes, or minus an errno."""
+    """Encrypts at most one record: bytes, or minus an errno. -EAGAIN when the socket has no room for it."""
     cdef size_t n = 0
-    cdef int result = SSL_write_ex(s.ssl, data, size, &n)
+    cdef int result
+    if s.in_buffer + s.record + RECORD_OVERHEAD > GATHER:
+        send_gathered(s, True)
+        if s.over or s.unsent != NULL:
+            return s.over if s.over else -EAGAIN
+    s.gathering = not s.in_kernel
+    result = SSL_write_ex(s.ssl, data, size, &n)
+    s.gathering = False
     if result == 1:
         s.owed = 0
         return n
@@ -295,12 +362,22 @@ cdef int64_t write_record(Transport* t, TlsSession* s, const uint8_t* data, int6
     return -EPIPE if result == 1 else result
 
 
-cdef int64_t start_writing(Transport* t, TlsSession* s) noexcept nogil:
-    t.write_wants_read = False
+cdef int64_t written(TlsSession* s, int64_t done, int64_t last, bint more, int64_t otherwise) noexcept nogil:
+    """Ends a write of `done` bytes, `last` of them in its last record. `otherwise`: the result without a byte."""
     if s.over:
-        return -EPIPE if s.over == 1 else s.over
-    begin(s)
-    return 0
+        s.in_buffer = 0
+    elif s.in_buffer:
+        send_gathered(s, more)
+    elif s.held and not more:
+        push(s.fd)
+        s.held = False
+    if s.unsent != NULL:
+        s.owed = last
+        done -= last
+        otherwise = -EAGAIN
+    if done:
+        return done             # the next call returns the error, if any
+    return s.over if s.over < 0 else otherwise
 
 
 cdef int64_t tls_write(Transport* t, iovec* pieces, int count, bint more) noexcept nogil:
@@ -310,19 +387,24 @@ cdef int64_t tls_write(Transport* t, iovec* pieces, int count, bint more) noexce
     cdef int64_t position = 0       # in the first piece
     cdef int64_t left = 0
     cdef int64_t done = 0
+    cdef int64_t last = 0
     cdef int64_t size, n, step
     cdef int i
+    for i in range(count):
+        left += pieces[i].iov_len
+    if left < s.owed and not s.over:
+        return -EIO                 # the caller has forgotten what it wrote
     n = start_writing(t, s)
     if n < 0:
         return n
-    for i in range(count):
-        left += pieces[i].iov_len
-    if left < s.owed:
-        return -EIO                 # the caller has forgotten what it wrote
+    if not s.in_kernel:
+        done = position = s.owed
+        left -= done
+        s.owed = 0
     while left > 0:
-        while position == <int64_t>pieces.iov_len:
+        while position >= <int64_t>pieces.iov_len:
+            position -= pieces.iov_len
             pieces += 1
-            position = 0
         size = min(left, s.owed if s.owed else s.record)
         if <int64_t>pieces.iov_len - position >= size:
             record = <const uint8_t*>pieces.iov_base + position
@@ -338,15 +420,15 @@ cdef int64_t tls_write(Transport* t, iovec* pieces, int count, bint more) noexce
                 if n < size:
                     pieces += 1
                     position = 0
-        s.more = more or size < left
         n = write_record(t, s, record, size)
         if n < 0:
-            return done if done else n
+            return written(s, done, last, more, n)
+        last = n
         done += n
         left -= n
         if n < size:
-            return done
-    return done
+            break
+    return written(s, done, last, more, 0)
 
 
 cdef int64_t tls_send_file(Transport* t, int fd, int64_t position, int64_t size, int64_t* slow) noexcept nogil:
@@ -354,6 +436,7 @@ cdef int64_t tls_send_file(Transport* t, int fd, int64_t position, int64_t size,
     cdef uint8_t buffer[TLS_FILE_BUFFER]
     cdef NetworkThread* thread
     cdef int64_t done = 0
+    cdef int64_t last = 0
     cdef int64_t have = 0
     cdef int64_t at = 0
     cdef int64_t step
@@ -362,6 +445,9 @@ cdef int64_t tls_send_file(Transport* t, int fd, int64_t position, int64_t size,
         return n
     if s.in_kernel and not s.owed:
         return send_file_in_kernel(t, s, fd, position, size, slow)
+    if not s.in_kernel:
+        done = s.owed
+        s.owed = 0
     while done < size:
         if at == have:
             step = s.owed if s.owed else min(size - done, <int64_t>TLS_FILE_BUFFER)
@@ -370,16 +456,16 @@ cdef int64_t tls_send_file(Transport* t, int fd, int64_t position, int64_t size,
             blocking_end(thread)
             if have < step:
                 # Shorter than the caller believes, or not to be read.
-                return done if done else min(have, <int64_t>0)
+                return written(s, done, last, t.corked, min(have, <int64_t>0))
             at = 0
         step = s.owed if s.owed else min(have - at, s.record)
-        s.more = t.corked or done + step < size
         n = write_record(t, s, buffer + at, step)
         if n < 0:
-            return done if done else n
+            return written(s, done, last, t.corked, n)
+        last = n
         done += n
         at += n
-    return done
+    return written(s, done, last, t.corked, 0)
 
 
 cdef int64_t send_file_in_kernel(Transport* t, TlsSession* s, int fd, int64_t position, int64_t size,
@@ -459,6 +545,7 @@ cdef void tls_close(Transport* t) noexcept nogil:
         return
     say_goodbye(s)
     SSL_free(s.ssl)
+    free(s.unsent)
     close(s.fd)
     tls_context_unref(s.peer.context)
     del s

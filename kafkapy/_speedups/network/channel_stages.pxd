@@ -6,6 +6,8 @@
         |                         | authenticated
         |--no certificate---------------------------------------> READY
 
+A listener that asks for every principal passes PRINCIPAL without a certificate too, and without TLS begins with it.
+
 Handshakes compute. A turn of the Processor spends HANDSHAKES_NS on them, at least one step; the other connections that
 have bytes wait in a queue for the next turn, so that handshakes never hold up established connections for longer. A
 connection that is not ready after the listener's setup time is closed: Kafka has no key for it, and its clients give up
@@ -24,6 +26,8 @@ cdef enum:
 
 # Makes the transport of a new connection and sets its first stage. 0 or an errno.
 cdef int stage_begin(ProcessorState* p, KafkaChannel* channel, int fd, ListenerSecurity* security) noexcept nogil
+# Asks what the first stage asks, once the Selector and the Processor know the channel.
+cdef void stage_begun(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 # An event of a connection in its handshake.
 cdef void stage_event(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 # Goes on with handshakes that wait for their turn.

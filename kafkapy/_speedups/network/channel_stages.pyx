@@ -71,11 +71,20 @@ cdef int stage_begin(ProcessorState* p, KafkaChannel* channel, int fd, ListenerS
         channel.guarded = True
     else:
         transport_plaintext(&channel.transport, fd)
-        begin_sasl(p, channel)
+        if security.sasl:
+            begin_sasl(p, channel)
+        else:
+            channel.stage = STAGE_PRINCIPAL     # stage_begun asks, once the channel is in the Selector
+            channel.guarded = True
     due.at_ns = monotonic_ns() + security.setup_ns
     due.connection = channel.info.id
     p.setups.push_back(due)
     return 0
+
+
+cdef void stage_begun(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    if channel.stage == STAGE_PRINCIPAL:
+        ask_for_principal(p, channel)
 
 
 cdef void begin_sasl(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
@@ -159,7 +168,7 @@ cdef void after_handshake(ProcessorState* p, KafkaChannel* channel) noexcept nog
     pthread_mutex_unlock(&p.registry.mutex)
     if channel.security.sasl:
         begin_sasl(p, channel)
-    elif shown:
+    elif shown or channel.security.ask_principal:
         ask_for_principal(p, channel)
         return
     else:
@@ -171,7 +180,7 @@ cdef void after_handshake(ProcessorState* p, KafkaChannel* channel) noexcept nog
 
 
 cdef void ask_for_principal(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    """Python maps the certificate's name. The question travels as a request without bytes."""
+    """Python gives the connection its principal. The question travels as a request without bytes."""
     cdef PendingRequest* pending = pending_new(p.kept, p.plane, p.mailbox, p.pool, channel.info, &p.left)
     p.kept = NULL
     channel.request = pending

@@ -36,10 +36,11 @@ cdef enum CloseReason:
     CLOSE_REASONS = 5
 
 cdef cppclass ListenerSecurity:
-    """What a listener asks of its connections before it serves them. A listener without TLS and SASL has none."""
+    """What a listener asks of its connections before it serves them. A listener that asks for nothing has none."""
     TlsContextState* tls            # referenced, guarded by the registry's mutex; NULL: no TLS
     bint sasl
     bint raw_tokens                 # a first frame without header is a token: clients of Kafka 0.9 with GSSAPI
+    bint ask_principal              # Python gives every connection without SASL its principal
     int64_t max_receive             # sasl.server.max.receive.size
     int64_t setup_ns                # a connection that is not authenticated by then is closed
     int64_t failed_delay_ns         # connection.failed.authentication.delay.ms

@@ -155,17 +155,18 @@ cdef class ConnectionRegistry:
 
     def secure_listener(self, int16_t listener_index, TlsContext tls=None, bint sasl=False, bint raw_tokens=False,
                         int64_t max_receive_bytes=524288, int64_t setup_timeout_ms=30_000,
-                        int64_t failed_delay_ms=100):
-        """Makes the connections of a listener wait for a TLS handshake, a SASL exchange, or both, before requests are
-        served. Called before the listener accepts connections.
+                        int64_t failed_delay_ms=100, bint ask_principal=False):
+        """Makes the connections of a listener wait for a TLS handshake, a SASL exchange or a principal before they
+        are served. Called before the listener accepts connections.
 
         raw_tokens: the first frame may be a token without header. max_receive_bytes: sasl.server.max.receive.size.
-        setup_timeout_ms: the time for all of it. failed_delay_ms: connection.failed.authentication.delay.ms."""
+        setup_timeout_ms: the time for all of it. failed_delay_ms: connection.failed.authentication.delay.ms.
+        ask_principal: Python gives every connection without SASL its principal, also one without a certificate."""
         cdef ListenerSecurity* security
         if listener_index < 0:
             raise ValueError(f"{listener_index} is no listener")
-        if tls is None and not sasl:
-            raise ValueError("a listener without TLS and SASL asks for nothing")
+        if tls is None and not sasl and not ask_principal:
+            raise ValueError("a listener without TLS, SASL and questions for principals asks for nothing")
         if tls is not None and not tls.server:
             raise ValueError("a listener needs the TLS context of a server")
         while self.state.listeners.size() <= <size_t>listener_index:
@@ -175,6 +176,7 @@ cdef class ConnectionRegistry:
         security = new ListenerSecurity()
         security.sasl = sasl
         security.raw_tokens = raw_tokens
+        security.ask_principal = ask_principal
         security.max_receive = max_receive_bytes
         security.setup_ns = setup_timeout_ms * 1_000_000
         security.failed_delay_ns = failed_delay_ms * 1_000_000

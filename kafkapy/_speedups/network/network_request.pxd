@@ -11,6 +11,7 @@ cdef class NetworkRequest:
     cdef bint answered
     cdef int asked                      # AskKind, -1: no question
     cdef int64_t authorizer_epoch       # at the arrival of the request: the age of a decision
+    cdef size_t decided                 # questions of ASK_AUTHORIZE that have a decision
 
     cdef str _get_text(self, string* field)
     cdef int _set_text(self, string* field, str value) except -1

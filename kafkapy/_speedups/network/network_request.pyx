@@ -468,20 +468,29 @@ cdef class NetworkRequest:
         """A list of bytes. ASK_AUTHORIZE: one byte operation, then the resource (AuthorizationCache in
         requests/data_plane.pxd).
         ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY and ASK_SELECT: the indexes of the parts in question, as decimal text."""
+        return self.questions_between(0, self.question_count)
+
+    @property
+    def question_count(self):
+        """The number of questions."""
+        return 0 if self.asked < 0 or self.answered else self.pending.ask.questions.size()
+
+    def questions_between(self, size_t start, size_t stop):
+        """Those of `questions` from `start` to `stop` - 1; a client may cause more than one turn can answer."""
         cdef size_t i
         cdef string question
         cdef list questions = []
         if self.asked < 0 or self.answered:
             return questions
-        for i in range(self.pending.ask.questions.size()):
+        for i in range(start, min(stop, self.pending.ask.questions.size())):
             question = self.pending.ask.questions[i]
             questions.append(<bytes>question)
         return questions
 
-    def answer_authorization(self, dict answers not None):
-        """Gives the decisions (question to bool; a missing question is denied) and lets the request go on. When the
-        authorizer's epoch has moved since the request was drained, the decisions may follow the old rules: the data
-        plane drops them and asks again."""
+    def answer_authorization(self, list decisions not None):
+        """Gives the decisions (bool) about the next questions, in their order. The request goes on after the last one.
+        When the authorizer's epoch has moved since the request was drained, the decisions may follow the old rules: the
+        data plane drops them and asks again."""
         cdef AuthorizationCache* cache
         cdef int64_t epoch
         cdef string key
@@ -489,10 +498,14 @@ cdef class NetworkRequest:
         self._claim(ASK_AUTHORIZE_)
         cache = self.pending.frame.authorization
         epoch = self.authorizer_epoch
-        for i in range(self.pending.ask.questions.size()):
-            key = self.pending.ask.questions[i]
-            authorization_remember(cache, epoch, key, bool(answers.get(<bytes>key, False)))
-        self._finish(MAIL_RESUME)
+        if self.decided + len(decisions) > self.pending.ask.questions.size():
+            raise ValueError(f"{self!r} has {self.pending.ask.questions.size()} questions, not more")
+        for i in range(len(decisions)):
+            key = self.pending.ask.questions[self.decided + i]
+            authorization_remember(cache, epoch, key, bool(decisions[i]))
+        self.decided += len(decisions)
+        if self.decided == self.pending.ask.questions.size():
+            self._finish(MAIL_RESUME)
 
     def records_to_validate(self, int32_t index):
         """(log id, topic, partition, records as bytes) of one part of a parked produce. Any thread."""

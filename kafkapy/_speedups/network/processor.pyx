@@ -47,6 +47,7 @@ from kafkapy._speedups.network.channel_handler cimport (
 from kafkapy._speedups.network.channel_stages cimport (
     stage_authenticated,
     stage_begin,
+    stage_begun,
     stage_event,
     stage_expire,
     stage_next_due,
@@ -178,6 +179,7 @@ cdef void add_connection(ProcessorState* p, ConnectionInfo* info, int fd) noexce
     atomic_store(&p.connections, p.channels.size())
     if info.listener_index == p.registry.quotas.protected_listener:
         make_room(p)
+    stage_begun(p, channel)
 
 
 cdef void open_mail(ProcessorState* p, const Mail* mail) noexcept nogil:

@@ -25,7 +25,7 @@ cdef enum MuteReason:
 cdef enum ChannelStage:
     STAGE_READY = 0             # requests are served
     STAGE_HANDSHAKE = 1         # of TLS
-    STAGE_PRINCIPAL = 2         # Python maps the client's certificate to a principal
+    STAGE_PRINCIPAL = 2         # Python gives the connection its principal
     STAGE_SASL = 3              # ApiVersions, SaslHandshake, SaslAuthenticate and tokens go to Python
     STAGE_FAILED = 4            # the last reply waits for its time, then the connection is closed
 

@@ -72,6 +72,8 @@ from kafkapy._speedups.protocol.message_plan cimport (
 from kafkapy._speedups.protocol.struct_base cimport StructBase, fresh_default, set_slot
 from kafkapy._speedups.protocol.uuid_value cimport uuid_from
 
+from kafkapy._speedups.protocol.discard import discard
+
 
 cdef extern from "Python.h":
     object PyMemoryView_FromObject(object owner)
@@ -255,11 +257,16 @@ cdef object decode_array(Plan plan, Op* op, Reader* r, const uint8_t* before, Py
     r.elements += n
     if n > LIST_STEP:
         values = []
-        for i in range(n):
-            values.append(decode_value(plan, element, r))
-            if i % YIELD_STEP == 0 and r.patient and monotonic_ns() > r.yield_at:
-                pause()
-                r.yield_at = monotonic_ns() + YIELD_NS
+        try:
+            for i in range(n):
+                values.append(decode_value(plan, element, r))
+                if i % YIELD_STEP == 0 and r.patient and monotonic_ns() > r.yield_at:
+                    pause()
+                    r.yield_at = monotonic_ns() + YIELD_NS
+        except DecodeError:
+            if r.patient:
+                discard(values)     # the elements before the refused one may be a million
+            raise
         return values
     if n and r.patient and monotonic_ns() > r.yield_at:
         pause()

@@ -49,7 +49,7 @@ async def handle(context: RequestContext, request: ConsumerGroupDescribeRequest)
         group = await coordinator.describe_consumer(group_id)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = context.authorized_operations(ResourceType.GROUP, group.group_id)
-        groups.append(_visible(context, group))
+        groups.append(await _visible(context, group))
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
@@ -62,7 +62,7 @@ def error_response(
     )
 
 
-def _visible(context: RequestContext, group: Group) -> Group:
+async def _visible(context: RequestContext, group: Group) -> Group:
     """The group, unless it holds topics that the principal may not describe."""
     topics = {
         each.topic_name
@@ -70,7 +70,7 @@ def _visible(context: RequestContext, group: Group) -> Group:
         for assignment in (member.assignment, member.target_assignment)
         for each in assignment.topic_partitions
     }
-    if not topics - context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, topics):
+    if not topics - await context.authorized_names_in_slices(AclOperation.DESCRIBE, ResourceType.TOPIC, topics):
         return group
     message = "The group has described topic(s) that the client is not authorized to describe."
     return describe_error(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)

@@ -12,7 +12,10 @@ Known gaps: none.
 
 from __future__ import annotations
 
-from kafkapy.broker.context import RequestContext
+from collections.abc import Coroutine
+from typing import Any
+
+from kafkapy.broker.context import DECISIONS, RequestContext
 from kafkapy.coordinator.group.consumer.requests import ConsumerClient
 from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
@@ -26,22 +29,45 @@ REQUEST = ConsumerGroupHeartbeatRequest
 RESPONSE = ConsumerGroupHeartbeatResponse
 
 
-def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Later[ConsumerGroupHeartbeatResponse]:
-    """The member's epoch, and its assignment where that is new to it."""
-    coordinator = context.broker.coordinators.group
-    if not coordinator.serves_consumer_protocol:
+def handle(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> Later[ConsumerGroupHeartbeatResponse] | Coroutine[Any, Any, ConsumerGroupHeartbeatResponse]:
+    """The member's epoch, and its assignment where that is new to it.
+
+    The topics of a large subscription are authorized in slices, those of any other without a task.
+    """
+    names = set(request.subscribed_topic_names or ())
+    _check_group(context, request)
+    if len(names) > DECISIONS and not context.allows_all:
+        return _handle_large(context, request, names)
+    return _beat(context, request, names, context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, names))
+
+
+async def _handle_large(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest, names: set[str]
+) -> ConsumerGroupHeartbeatResponse:
+    allowed = await context.authorized_names_in_slices(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+    return await _beat(context, request, names, allowed).wait()
+
+
+def _check_group(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> None:
+    if not context.broker.coordinators.group.serves_consumer_protocol:
         raise error_for(ErrorCode.UNSUPPORTED_VERSION)
     if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
         raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    names = set(request.subscribed_topic_names or ())
-    if names - context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, names):
+
+
+def _beat(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest, names: set[str], allowed: set[str]
+) -> Later[ConsumerGroupHeartbeatResponse]:
+    if names - allowed:
         raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     client = ConsumerClient(
         context.client_id or "",
         f"/{context.client_address}",
         lambda topics: context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, topics, log_if_denied=False),
     )
-    return coordinator.consumer_heartbeat(client, request, context.api_version)
+    return context.broker.coordinators.group.consumer_heartbeat(client, request, context.api_version)
 
 
 def error_response(

@@ -31,7 +31,7 @@ async def handle(context: RequestContext, request: DeleteGroupsRequest) -> Delet
     context.leave(errors)
     async for chunk in in_chunks(request.groups_names):
         names = [name for name in dict.fromkeys(chunk) if name not in errors]
-        allowed = context.authorized_names(AclOperation.DELETE, ResourceType.GROUP, names)
+        allowed = await context.authorized_names_in_slices(AclOperation.DELETE, ResourceType.GROUP, names)
         errors |= dict.fromkeys(names, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         errors |= await context.broker.coordinators.group.delete_groups(name for name in names if name in allowed)
     return DeleteGroupsResponse(

@@ -54,15 +54,15 @@ async def _describe(context: RequestContext, transactional_id: str) -> State:
         transaction_start_time_ms=found.start_ms,
         producer_id=found.producer_id,
         producer_epoch=found.producer_epoch,
-        topics=_topics(context, found),
+        topics=await _topics(context, found),
     )
 
 
-def _topics(context: RequestContext, found: TransactionMetadata) -> list[State.Topic]:
+async def _topics(context: RequestContext, found: TransactionMetadata) -> list[State.Topic]:
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(found.partitions):
         topics.setdefault(topic, []).append(number)
-    allowed = context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, topics)
+    allowed = await context.authorized_names_in_slices(AclOperation.DESCRIBE, ResourceType.TOPIC, topics)
     return [State.Topic(topic=topic, partitions=numbers) for topic, numbers in topics.items() if topic in allowed]
 
 

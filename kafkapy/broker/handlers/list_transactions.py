@@ -43,7 +43,9 @@ async def handle(context: RequestContext, request: ListTransactionsRequest) -> L
     except KafkaError as error:
         return _answer(code_of(error))
     names = [each.transactional_id for each in found]
-    allowed = context.authorized_names(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names, log_if_denied=False)
+    allowed = await context.authorized_names_in_slices(
+        AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names, log_if_denied=False
+    )
     if request.transactional_id_pattern:
         try:
             # Not on the control loop: a pattern may take a while with many ids.

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from kafkapy.broker.context import RequestContext
+from kafkapy.broker.context import DECISIONS, RequestContext
 from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.group.offset_requests import CommitErrors, NewOffset, OffsetCommit
 from kafkapy.coordinator.result import TOO_LARGE, Later
@@ -39,7 +39,7 @@ RESPONSE = OffsetCommitResponse
 
 FIRST_WITH_TOPIC_ID = 10
 FEW = 1000
-"""Partitions that are looked at in less than a slice."""
+"""Partitions that are looked at in less than a slice, where no authorizer decides about their topics."""
 Topic = OffsetCommitResponse.Topic
 
 
@@ -50,7 +50,8 @@ def handle(
 
     A large request is served in slices, any other without a task.
     """
-    if sum(map(_size, request.topics[:FEW])) > FEW or len(request.topics) > FEW:
+    few_topics = FEW if context.allows_all else DECISIONS
+    if sum(map(_size, request.topics[:FEW])) > FEW or len(request.topics) > few_topics:
         return _handle_large(context, request)
     return _handle(context, request)
 

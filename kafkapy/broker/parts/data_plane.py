@@ -189,7 +189,7 @@ class Asks(Part):
     async def stop(self, broker: Broker) -> None:
         """End the threads."""
         if hasattr(broker, "asks"):
-            await asyncio.get_running_loop().run_in_executor(None, broker.asks.close)
+            await broker.asks.stop()
         if self._selector is not None:
             self._selector.close()
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kafkapy.broker.listener_security import ListenerSecurities
     from kafkapy.broker.logins import Logins
     from kafkapy.broker.metrics_listener import MetricsListener
+    from kafkapy.broker.principals import PrincipalBuilders
     from kafkapy.broker.scheduler import KafkaScheduler
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.log.log_manager import LogManager
@@ -71,6 +72,7 @@ class Broker:
     logins: Logins
     context: BrokerContext
     apis: KafkaApis
+    principals: PrincipalBuilders
     listener_security: ListenerSecurities
     socket_server: SocketServer
     plane_events: DataPlaneEvents

@@ -12,6 +12,7 @@ from kafkapy.broker import descriptors
 from kafkapy.broker.handlers import SERVED
 from kafkapy.broker.listener_security import ListenerSecurities
 from kafkapy.broker.parts.part import Broker, Part
+from kafkapy.broker.principals import PrincipalBuilders
 from kafkapy.broker.scheduler import KafkaScheduler
 
 __all__ = ["ControlLoopLag", "Imports", "Resources", "Scheduler"]
@@ -47,13 +48,16 @@ class Resources(Part):
     name = "resources"
 
     async def start(self, broker: Broker) -> None:
-        """Claim them, and load the stores of TLS listeners.
+        """Claim them, make principal builders, and load the stores of TLS listeners.
 
         ConfigError for a store that cannot be used.
         """
         memory_reserve.install()
         loop = asyncio.get_running_loop()
-        broker.listener_security = await loop.run_in_executor(None, ListenerSecurities, broker.config)
+        broker.principals = PrincipalBuilders(broker.config, lambda: broker.plugins)
+        broker.listener_security = await loop.run_in_executor(
+            None, ListenerSecurities, broker.config, broker.principals
+        )
         broker.budget = descriptors.claim()
         broker.events = EventQueue()
 
@@ -61,6 +65,8 @@ class Resources(Part):
         """Let go of the queue: it has a descriptor."""
         if hasattr(broker, "events"):
             del broker.events
+        if hasattr(broker, "principals"):
+            broker.principals.close()
 
 
 class Scheduler(Part):

@@ -15,7 +15,9 @@ class Logins(Part):
 
     async def start(self, broker: Broker) -> None:
         """Read the tokens, and make the mechanisms. ConfigError."""
-        logins = broker.logins = BrokerLogins(broker.config, broker.store, broker.repository, broker.plugins)
+        logins = broker.logins = BrokerLogins(
+            broker.config, broker.store, broker.repository, broker.plugins, broker.principals
+        )
         await logins.start(broker.has_sasl, broker.added_users)
         if logins.has_tokens:
             period_ms = broker.config.get_int("delegation.token.expiry.check.interval.ms")

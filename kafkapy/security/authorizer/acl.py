@@ -17,7 +17,7 @@ import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import ConfigError, ErrorCode, IllegalArgumentError, KafkaError, error_for
@@ -44,9 +44,11 @@ from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, AclPermissionType, PatternType, ResourceType
 
 if TYPE_CHECKING:
-    from kafkapy.metadata.acl_store import AclStore
+    from kafkapy.metadata.acl_store import AclEdit, AclStore
 
 __all__ = ["AclAuthorizer"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger("kafka.security.authorizer.AclAuthorizer")
 audit = logging.getLogger("kafka.authorizer.logger")
@@ -197,12 +199,16 @@ class AclAuthorizer:
             rules = added.setdefault(binding.pattern, {})
             key = (binding.principal, binding.host)
             rules[key] = rules.get(key, 0) | bit_of(binding.operation, binding.permission_type)
-        failed = await self._written().change({pattern: _adding(rules) for pattern, rules in added.items()})
-        if failed:
-            async for number, binding in in_slices(enumerate(bindings)):
-                if results[number] is None:
-                    results[number] = failed.get(binding.pattern)
-        self._log_changes(context, "added", len(bindings) - sum(each is not None for each in results))
+        failed = await self._written().change(_Edits(added, _adding))
+        count = len(bindings)
+        async for number, binding in in_slices(enumerate(bindings)):
+            if failed and results[number] is None:
+                results[number] = failed.get(binding.pattern)
+            count -= results[number] is not None
+        self._log_changes(context, "added", count)
+        # A dict that is dropped as a whole takes longer than a slice.
+        async for pattern in in_slices(list(added)):
+            del added[pattern]
         return results
 
     async def delete_acls(
@@ -223,7 +229,7 @@ class AclAuthorizer:
             async for pattern in in_slices(self._candidates(acl_filter)):
                 wanted.setdefault(pattern, {}).setdefault(acl_filter, number)
         deleted: dict[ResourcePattern, dict[AccessControlEntry, int]] = {}
-        edits = {pattern: _removing(asked, pattern, deleted) for pattern, asked in wanted.items()}
+        edits = _Edits(wanted, lambda pattern, asked: _removing(asked, pattern, deleted))
         failed = await self._written().change(edits)
         done: list[list[AclBinding]] = [[] for _ in filters]
         left: list[list[tuple[AclBinding, KafkaError]]] = [[] for _ in filters]
@@ -238,7 +244,7 @@ class AclAuthorizer:
         self._log_changes(context, "deleted", sum(map(len, done)))
         return [
             AclDeleteResult(tuple(done[number]), invalid.get(number), tuple(left[number]))
-            for number in range(len(filters))
+            async for number in in_slices(range(len(filters)))
         ]
 
     def _candidates(self, acl_filter: AclBindingFilter) -> Iterable[ResourcePattern]:
@@ -264,7 +270,24 @@ class AclAuthorizer:
         logger.info("%s from %s has %s %d ACLs", context.principal, context.client_address, done, count)
 
 
-def _adding(rules: Rules) -> Callable[[Rules], Awaitable[Rules]]:
+class _Edits(Mapping[ResourcePattern, "AclEdit"], Generic[T]):
+    """Edits by pattern, each made when it is asked for: a client may want very many."""
+
+    def __init__(self, wanted: Mapping[ResourcePattern, T], edit_of: Callable[[ResourcePattern, T], AclEdit]) -> None:
+        self._wanted = wanted
+        self._edit_of = edit_of
+
+    def __getitem__(self, pattern: ResourcePattern) -> AclEdit:
+        return self._edit_of(pattern, self._wanted[pattern])
+
+    def __iter__(self) -> Iterator[ResourcePattern]:
+        return iter(self._wanted)
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+
+def _adding(_: ResourcePattern, rules: Rules) -> Callable[[Rules], Awaitable[Rules]]:
     async def edit(present: Rules) -> Rules:
         made = dict(present)
         async for key, mask in in_slices(rules.items()):

@@ -82,13 +82,18 @@ class SaslServerAuthenticator:
         self,
         mechanisms: Mapping[str, SaslMechanism],
         max_reauth_ms: Mapping[str, int],
+        build_principal: Callable[[str, SaslServer, KafkaPrincipal], KafkaPrincipal] | None = None,
         *,
         clock_ms: Callable[[], int] = lambda: int(time.time() * 1000),
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`mechanisms` are those that the listener enables; `max_reauth_ms` has connections.max.reauth.ms of each."""
+        """`mechanisms` are those that the listener enables; `max_reauth_ms` has connections.max.reauth.ms of each.
+
+        `build_principal` makes the principal from mechanism, server and built-in principal; None: the built-in one.
+        """
         self._mechanisms = mechanisms
         self._max_reauth_ms = max_reauth_ms
+        self._build_principal = build_principal
         self._clock_ms = clock_ms
         self._monotonic_ns = monotonic_ns
         self._state = _State.HANDSHAKE_OR_VERSIONS
@@ -241,6 +246,12 @@ class SaslServerAuthenticator:
             raise SaslError("the principal's name is empty")
         by_token = bool(server.properties.get("token_authenticated"))
         principal = KafkaPrincipal(USER_TYPE, server.authorization_id, by_token)
+        if self._build_principal is not None:
+            try:
+                built = self._build_principal(self._asked_mechanism, server, principal)
+            except Exception as error:
+                raise SaslError(f"the connection gives no principal: {error}") from error
+            principal = KafkaPrincipal(built.type, built.name, by_token)
         before = self._principal
         if before is not None and principal != before:
             raise SaslAuthenticationError(

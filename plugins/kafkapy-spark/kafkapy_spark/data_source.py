@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkapy.errors import IllegalArgumentError, KafkaError
+from kafkapy_spark.delegation_tokens import sink_with_token
 from kafkapy_spark.options import SourceOptions, wants_headers
 from kafkapy_spark.schema import check_schema, source_schema
 from kafkapy_spark.sink_options import EXACTLY_ONCE, SinkOptions
@@ -62,6 +63,7 @@ class KafkapyDataSource(DataSource):
         if overwrite:
             raise IllegalArgumentError("Save mode Overwrite not allowed for Kafka. The allowed save mode is Append.")
         check_columns(schema, options)
+        options = sink_with_token(options)
         if options.delivery == EXACTLY_ONCE:
             from kafkapy_spark.exactly_once import ExactlyOnceWriter
 
@@ -75,6 +77,7 @@ class KafkapyDataSource(DataSource):
         every batch, as by Spark's own sink."""
         options = SinkOptions.parse(self.options, streaming=True)
         check_columns(schema, options)
+        options = sink_with_token(options)
         if options.delivery == EXACTLY_ONCE:
             from kafkapy_spark.exactly_once_stream import ExactlyOnceStreamWriter
 

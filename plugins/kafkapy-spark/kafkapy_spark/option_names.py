@@ -48,6 +48,8 @@ SOURCE: Final = (
     "offsetCommitGroup",
     "readFrom",
     "segments.path",
+    "delegationToken",
+    "delegationToken.mechanism",
 )
 """Options of reads."""
 SINK: Final = (
@@ -63,6 +65,8 @@ SINK: Final = (
     "timestampColumn",
     "taskRowsPerSecond",
     "taskBytesPerSecond",
+    "delegationToken",
+    "delegationToken.mechanism",
 )
 """Options of writes."""
 OF_SPARK: Final = ("path", "checkpointLocation", "queryName", "mode", "mergeSchema", "schema")

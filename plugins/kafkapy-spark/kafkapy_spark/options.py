@@ -19,6 +19,7 @@ from kafkapy.config.clients import ClientConfig
 from kafkapy.config.consumer import CONSUMER
 from kafkapy.errors import IllegalArgumentError
 from kafkapy.types import TopicPartition
+from kafkapy_spark.delegation_tokens import DriverConfigs, TokenOptions
 from kafkapy_spark.offsets import (
     EARLIEST,
     LATEST,
@@ -100,6 +101,8 @@ class SourceOptions:
     """One of READ_FROM; kafkapy_spark.segments has what it means."""
     segments_path: tuple[str, ...] = ()
     """Log directories of brokers, as tasks see them."""
+    token: TokenOptions | None = None
+    """Tasks log in by a delegation token; None: with the credentials in `kafka`."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -118,8 +121,10 @@ class SourceOptions:
             _check_batch_limits(starting, ending)
         chosen = _strategy(options)
         kafka = _consumer_configs(options)
+        token = TokenOptions.parse(options, kafka)
         out = cls(
-            kafka=kafka,
+            kafka=kafka if token is None else DriverConfigs(kafka),
+            token=token,
             topics=_topics(options["subscribe"]) if chosen == "subscribe" else (),
             pattern=_pattern(options["subscribepattern"]) if chosen == "subscribePattern" else None,
             partitions=_assigned(options["assign"]) if chosen == "assign" else (),

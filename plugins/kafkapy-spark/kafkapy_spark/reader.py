@@ -13,10 +13,12 @@ from pyspark.sql.types import StructType
 from kafkapy.errors import IllegalStateError
 from kafkapy.types import TopicPartition
 from kafkapy_spark.data_loss import report_data_loss
+from kafkapy_spark.delegation_tokens import login_of_tasks, without_login
 from kafkapy_spark.executor_reader import ReadPlan, read_task
 from kafkapy_spark.filters import PushedFilters
 from kafkapy_spark.offset_reader import METADATA_MAX_AGE_S, OffsetReader, without_frames
 from kafkapy_spark.offsets import PartitionOffsets
+from kafkapy_spark.option_names import KafkaConfigs
 from kafkapy_spark.options import SourceOptions
 from kafkapy_spark.planning import OffsetRange, Task, plan_tasks
 from kafkapy_spark.segments import SegmentSource
@@ -29,10 +31,12 @@ class TaskPartition(InputPartition):
     task: Task
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
     """Where segment files are read: what they are known by."""
+    login: Mapping[str, str] = field(default_factory=KafkaConfigs)
+    """Keys of SASL, where the plan has none."""
 
     def batches(self, plan: ReadPlan) -> Iterator[Any]:
         """The records."""
-        return read_task(with_topic_ids(plan, self.topic_ids), self.task)
+        return read_task(with_login(with_topic_ids(plan, self.topic_ids), self.login), self.task)
 
 
 def read_plan(options: SourceOptions, schema: StructType, topic_ids: Mapping[str, UUID] | None = None) -> ReadPlan:
@@ -56,10 +60,16 @@ def with_topic_ids(plan: ReadPlan, topic_ids: Mapping[str, UUID]) -> ReadPlan:
     return replace(plan, segments=replace(plan.segments, topic_ids=topic_ids))
 
 
+def with_login(plan: ReadPlan, login: Mapping[str, str]) -> ReadPlan:
+    """The same plan with other keys of SASL, if any."""
+    return replace(plan, kafka=KafkaConfigs({**without_login(plan.kafka), **login})) if login else plan
+
+
 def task_partitions(
     options: SourceOptions, ranges: list[OffsetRange], offsets: OffsetReader | None = None
 ) -> list[TaskPartition]:
-    """The ranges in tasks; of equal bytes where `offsets` can be asked how large records are."""
+    """The ranges in tasks; of equal bytes where `offsets` can be asked how large records are. KafkaError."""
+    login = login_of_tasks(options)
     by_bytes = offsets is not None and options.min_partitions is None and options.max_records_per_partition is None
     tasks = plan_tasks(
         ranges,
@@ -72,11 +82,13 @@ def task_partitions(
         bytes_per_row=offsets.bytes_per_row(ranges) if offsets is not None and by_bytes else {},
     )
     if offsets is None or options.read_from == "broker":
-        return [TaskPartition(task) for task in tasks]
+        return [TaskPartition(task, login=login) for task in tasks]
     # A range of a checkpoint may have been planned at another isolation level; only the broker can wait for its end.
     ids = _ids(offsets, {each.partition for each in ranges} - offsets.decided(ranges))
     return [
-        TaskPartition(task, {topic: ids[topic] for topic in {each.partition.topic for each in task} & ids.keys()})
+        TaskPartition(
+            task, {topic: ids[topic] for topic in {each.partition.topic for each in task} & ids.keys()}, login
+        )
         for task in tasks
     ]
 

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from kafkapy.config.producer import PRODUCER, ProducerConfig
 from kafkapy.errors import IllegalArgumentError
+from kafkapy_spark.delegation_tokens import DriverConfigs, TokenOptions
 from kafkapy_spark.option_names import SINK, SOURCE, KafkaConfigs, check_names, kafka_configs
 from kafkapy_spark.option_values import boolean, one_of, option, positive_number, whole_number
 from kafkapy_spark.throttle import Rate
@@ -61,6 +62,8 @@ class SinkOptions:
     """A column timestamp is the records' time; else it is not looked at, as by Spark's own sink."""
     task_rate: Rate = field(default_factory=Rate)
     """Most that each task writes."""
+    token: TokenOptions | None = None
+    """Tasks log in by a delegation token; None: as `kafka` says."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -70,8 +73,11 @@ class SinkOptions:
         """
         check_names(given, SINK, SOURCE, "write")
         options = {name.lower(): value for name, value in given.items()}
+        kafka = _producer_configs(options)
+        token = TokenOptions.parse(options, kafka)
         out = cls(
-            kafka=_producer_configs(options),
+            kafka=kafka if token is None else DriverConfigs(kafka),
+            token=token,
             topic=option(options, "topic", str, None),
             delivery=option(options, "delivery", one_of(*_DELIVERIES), "at-least-once"),
             transactional_id_prefix=option(options, "transactionalIdPrefix", str, None),

@@ -32,7 +32,10 @@ class Chaos:
         self._random = random.Random(seed)
 
     def run(self, rounds: int, faults: list[str] | None = None) -> None:
-        """So many rounds, of these faults in turn or of random ones."""
+        """So many rounds, of these faults in turn or of random ones, once all loads go on."""
+        # With a dead broker the internal topics cannot get their replicas.
+        self._goes_on("before the first round")
+        self.cluster.wait_until_in_sync()
         for number in range(rounds):
             fault = faults[number % len(faults)] if faults else self._random.choice(sorted(self.faults()))
             self.told.append(f"round {number}: {fault}")

@@ -17,7 +17,7 @@ from system.cluster.load import (
     check_numbers,
     check_transactions,
 )
-from system.cluster.processes import STORES, Cluster
+from system.cluster.processes import STORES, Cluster, wait_until
 
 PARTITIONS = 3
 SHORT = [
@@ -59,6 +59,7 @@ def under_all_loads(cluster: Cluster, rounds: int, seed: int, faults: list[str] 
     members = [GroupMember(cluster.bootstrap, "transactions", "readers") for _ in range(2)]
     chaos = Chaos(cluster, list(loads), seed)
     try:
+        wait_until(lambda: any(member.seen for member in members), "the group reads")
         chaos.run(rounds, faults)
     finally:
         problems = []

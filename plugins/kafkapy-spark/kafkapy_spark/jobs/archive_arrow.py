@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy.types import TopicPartition
 from kafkapy_spark.data_loss import report_data_loss
+from kafkapy_spark.delegation_tokens import login_of_tasks
 from kafkapy_spark.jobs.archive_destination import Destination, OtherRunError, Position
 from kafkapy_spark.jobs.archive_layout import Layout
 from kafkapy_spark.jobs.archive_writer import ArchivedFile, WritePlan, write_task
@@ -20,7 +21,7 @@ from kafkapy_spark.offset_reader import OffsetReader
 from kafkapy_spark.offsets import PartitionOffsets
 from kafkapy_spark.options import SourceOptions
 from kafkapy_spark.planning import OffsetRange, Task, limit_rows, pack
-from kafkapy_spark.reader import read_plan
+from kafkapy_spark.reader import read_plan, with_login
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,7 +157,7 @@ class ArrowArchive:
         tasks = pack(ranges, max(1, round(total * bytes_per_row / self._target_bytes)))
         self._progress.step(f"round {number + 1}: {total:,} records in {len(tasks):,} tasks")
         plan = WritePlan(
-            read=self._read,
+            read=with_login(self._read, login_of_tasks(self._options)),
             root=self._destination.root,
             name=f"{self._destination.name}-{number:04}",
             layout=self._layout,

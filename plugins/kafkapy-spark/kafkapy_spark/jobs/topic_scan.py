@@ -101,6 +101,6 @@ def _on_executor(plan: ReadPlan, tasks: list[TaskPartition], work: Work) -> Run:
     def run(number: int) -> Iterator[pa.RecordBatch]:
         partition = tasks[number]
         for each in partition.task:
-            yield from work(each, TaskPartition((each,), partition.topic_ids).batches(plan))
+            yield from work(each, dataclasses.replace(partition, task=(each,)).batches(plan))
 
     return run
