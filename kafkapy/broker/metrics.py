@@ -110,7 +110,7 @@ METRICS: Final = (
                "Partitions that are followed no more until their next leader epoch."),
     MetricSpec("kafka_server_replicafetchermanager_deadthreadcount", GAUGE, (),
                "Fetchers without a connection to their leader."),
-    MetricSpec("kafka_server_fetcherstats_requests", COUNTER, (), "Fetch requests of this follower that were answered."),
+    MetricSpec("kafka_server_fetcherstats_requests", COUNTER, (), "Fetch requests of this follower with an answer."),
     MetricSpec("kafka_server_brokertopicmetrics_replicationbytesin", COUNTER, (),
                "Bytes of record batches copied from leaders."),
     MetricSpec("kafka_server_fetcherlagmetrics_consumerlag", GAUGE, _PARTITION,
