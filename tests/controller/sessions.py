@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from kafkapy.metadata.memory import MemoryStore
 from kafkapy.metadata.store import (
@@ -14,6 +15,7 @@ from kafkapy.metadata.store import (
     Delete,
     MetadataStore,
     MetadataStoreError,
+    NoNodeError,
     Operation,
     SessionCallback,
     SessionState,
@@ -49,8 +51,9 @@ class Ensemble:
         """Remove the nodes of a session that has ended."""
         gone = [path for path, owner in self.owners.items() if owner == session_id]
         for path in gone:
-            del self.owners[path]
-            await self.tree.commit([Delete(path)])
+            self.owners.pop(path, None)
+            with suppress(NoNodeError):
+                await self.tree.commit([Delete(path)])
 
 
 class Session(MetadataStore):

@@ -105,6 +105,8 @@ class Member(BrokerProcess):
     def pause(self) -> None:
         """SIGSTOP: connections stay, and nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
+        # On a busy machine its threads go on for a while.
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
         self.paused = True
 
     def resume(self) -> None:
