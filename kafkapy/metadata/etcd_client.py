@@ -190,7 +190,7 @@ class EtcdClient:
         loop = asyncio.get_running_loop()
         body = json.dumps(message).encode()
         deadline = loop.time() + timeout_s
-        failures, logins = 0, 0
+        failures, logins, said = 0, 0, ""
         try:
             async with asyncio.timeout_at(deadline):
                 await self._slots.acquire()
@@ -219,7 +219,8 @@ class EtcdClient:
                     problem = error
                 self._leave(endpoint)
                 failures += 1
-                said = f"{endpoint}: {_reason(problem)}"
+                if not said or not isinstance(problem, TimeoutError):  # the deadline tells less than an error before it
+                    said = f"{endpoint}: {_reason(problem)}"
                 if attempt.sent and not repeatable:
                     raise EtcdUnavailableError(f"the answer is missing ({said})") from None
                 if loop.time() >= deadline:

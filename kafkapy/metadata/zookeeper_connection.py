@@ -6,6 +6,7 @@ itself: with a context from Kafka's keystores, in steps that a stop interrupts. 
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import time
@@ -196,11 +197,9 @@ class ZooKeeperHandler(SequentialThreadingHandler):  # type: ignore[misc]
         del ignored
         try:
             return self._connect(address, hostname, time.monotonic() + timeout)
-        except OSError as error:
-            self.problem = f"{address[0]}:{address[1]}: {_reason(error)}"
-            raise
-        except self.timeout_exception as error:
-            self.problem = f"{address[0]}:{address[1]}: {error}"
+        except (OSError, self.timeout_exception) as error:
+            if not self._aborted:
+                self.problem = f"{address[0]}:{address[1]}: {_reason(error)}"
             raise
 
     def _connect(self, address: tuple[str, int], hostname: str, end: float) -> socket.socket:
@@ -214,7 +213,7 @@ class ZooKeeperHandler(SequentialThreadingHandler):  # type: ignore[misc]
                 self._check(end)
             error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
-                raise OSError(error, "the connection failed")
+                raise OSError(error, os.strerror(error))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._context is not None:
                 sock = self._socket = self._context.wrap_socket(
@@ -257,7 +256,7 @@ class ZooKeeperHandler(SequentialThreadingHandler):  # type: ignore[misc]
         return [*ready, *(each for each in more if each not in ready)], writable, failed
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return f"TLS fails: {getattr(error, 'verify_message', '') or error.reason or error}"
-    return error.strerror or str(error)
+    return getattr(error, "strerror", None) or str(error)

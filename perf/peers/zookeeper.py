@@ -14,6 +14,9 @@ from types import TracebackType
 from peers.apache_kafka import PeerMissingError, free_port
 
 JAR = Path("/usr/share/java/zookeeper.jar")
+NEEDED = ("slf4j-simple", "netty-codec", "netty-resolver", "netty-transport", "netty-transport-native-unix-common")
+"""Jars that the one of Debian does not name itself: for a log, and for TLS."""
+CLASS_PATH = ":".join((str(JAR), *(str(JAR.with_name(f"{name}.jar")) for name in NEEDED)))
 PROPERTIES = "-Dzookeeper.4lw.commands.whitelist=*"
 
 
@@ -69,7 +72,7 @@ class ZooKeeper:
             main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         with (self.directory / "out").open("ab") as out:
             self._process = subprocess.Popen(
-                ["java", "-Xmx128m", PROPERTIES, *self._java, "-cp", str(JAR), main, str(config)],
+                ["java", "-Xmx128m", PROPERTIES, *self._java, "-cp", CLASS_PATH, main, str(config)],
                 stdout=out, stderr=subprocess.STDOUT,
             )  # fmt: skip
 
