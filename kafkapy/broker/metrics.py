@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kafkapy.controller.controller_stats import numbers_of
 from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.hosted import ShardState
@@ -380,7 +379,7 @@ class BrokerCollector(Collector):
             sum(partition.leader < 0 for partition in partitions),
         )
         prefix = "kafka_controller_kafkacontroller"
-        numbers, stats = numbers_of(context.controller), context.controller.stats
+        numbers, stats = context.controller.numbers(), context.controller.stats
         add(f"{prefix}_activebrokercount", numbers.active_brokers)
         add(f"{prefix}_preferredreplicaimbalancecount", numbers.preferred_replica_imbalance)
         add(f"{prefix}_topicstodeletecount", numbers.topics_to_delete)
