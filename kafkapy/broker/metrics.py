@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kafkapy.controller.controller_stats import numbers_of
 from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.hosted import ShardState
@@ -104,6 +103,17 @@ METRICS: Final = (
     MetricSpec("kafka_server_replicamanager_isrshrinks", COUNTER, (), "Times that an ISR led here shrank."),
     MetricSpec("kafka_server_replicamanager_failedisrupdates", COUNTER, (),
                "Changes of an ISR that the controller refused."),
+    MetricSpec("kafka_server_replicafetchermanager_maxlag", GAUGE, (),
+               "Records that the partition with the largest lag, of those followed here, is behind its leader."),
+    MetricSpec("kafka_server_replicafetchermanager_failedpartitionscount", GAUGE, (),
+               "Partitions that are followed no more until their next leader epoch."),
+    MetricSpec("kafka_server_replicafetchermanager_deadthreadcount", GAUGE, (),
+               "Fetchers without a connection to their leader."),
+    MetricSpec("kafka_server_fetcherstats_requests", COUNTER, (), "Fetch requests of this follower with an answer."),
+    MetricSpec("kafka_server_brokertopicmetrics_replicationbytesin", COUNTER, (),
+               "Bytes of record batches copied from leaders."),
+    MetricSpec("kafka_server_fetcherlagmetrics_consumerlag", GAUGE, _PARTITION,
+               "Records that a followed partition is behind its leader's high watermark."),
     MetricSpec("kafka_server_leaderreplication_byterate", GAUGE, (),
                "Bytes per second sent to throttled followers, over the windows of the replication quota."),
     MetricSpec("kafka_controller_kafkacontroller_activecontrollercount", GAUGE, (),
@@ -344,6 +354,16 @@ class BrokerCollector(Collector):
         add("kafka_server_replicamanager_isrexpands", 0 if isr is None else isr.expands)
         add("kafka_server_replicamanager_isrshrinks", 0 if isr is None else isr.shrinks)
         add("kafka_server_replicamanager_failedisrupdates", 0 if isr is None else isr.failed)
+        if replicas.fetchers is not None:
+            fetchers = replicas.fetchers.metrics()
+            add("kafka_server_replicafetchermanager_maxlag", max(fetchers.max_lag, 0))
+            add("kafka_server_replicafetchermanager_failedpartitionscount", fetchers.failed_partitions)
+            add("kafka_server_replicafetchermanager_deadthreadcount", fetchers.dead_threads)
+            add("kafka_server_fetcherstats_requests", fetchers.requests)
+            add("kafka_server_brokertopicmetrics_replicationbytesin", fetchers.bytes_in)
+            for followed, lag in replicas.fetchers.lags().items():
+                if lag >= 0:
+                    add("kafka_server_fetcherlagmetrics_consumerlag", lag, followed.topic, str(followed.partition))
         add("kafka_server_leaderreplication_byterate", replicas.replication.leader_throughput())
         add("kafka_server_kafkaserver_brokerstate", server.state.value)
 
@@ -359,7 +379,7 @@ class BrokerCollector(Collector):
             sum(partition.leader < 0 for partition in partitions),
         )
         prefix = "kafka_controller_kafkacontroller"
-        numbers, stats = numbers_of(context.controller), context.controller.stats
+        numbers, stats = context.controller.numbers(), context.controller.stats
         add(f"{prefix}_activebrokercount", numbers.active_brokers)
         add(f"{prefix}_preferredreplicaimbalancecount", numbers.preferred_replica_imbalance)
         add(f"{prefix}_topicstodeletecount", numbers.topics_to_delete)

@@ -190,6 +190,7 @@ class BrokerRequestBatch:
         self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrPartition]] = {}
         self._stop_replica: dict[int, dict[TopicPartition, StopReplicaPartition]] = {}
         self._metadata_brokers: set[int] = set()
+        self._metadata_for_all = False
         self._metadata: dict[TopicPartition, UpdateMetadataPartition] = {}
 
     def add_leader_and_isr(
@@ -207,7 +208,11 @@ class BrokerRequestBatch:
 
     def add_update_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
         """Add partitions, and in any case the live brokers, for brokers' caches."""
-        self._metadata_brokers.update(brokers)
+        if brokers is self._context.live_brokers:
+            # Thousands of partitions are added for all brokers one by one.
+            self._metadata_for_all = True
+        else:
+            self._metadata_brokers.update(brokers)
         for partition in partitions:
             state = self._context.leadership.get(partition)
             if self._context.is_topic_being_deleted(partition.topic):
@@ -250,6 +255,8 @@ class BrokerRequestBatch:
                     full,
                 ),
             )
+        if self._metadata_for_all:
+            self._metadata_brokers.update(context.live_brokers)
         if self._metadata_brokers:
             self._send_metadata()
         for broker_id, stopped in self._stop_replica.items():
@@ -257,7 +264,7 @@ class BrokerRequestBatch:
             if broker is not None:
                 self._channels.send(broker_id, StopReplica(self._controller_id, context.epoch, broker.epoch, stopped))
         self._leader_and_isr, self._stop_replica = {}, {}
-        self._metadata_brokers, self._metadata = set(), {}
+        self._metadata_brokers, self._metadata, self._metadata_for_all = set(), {}, False
 
     def _send_metadata(self) -> None:
         context = self._context

@@ -22,7 +22,7 @@ from kafkapy import errors
 from kafkapy.controller import register
 from kafkapy.controller.broker_channel import ChannelFactory
 from kafkapy.controller.context import ControllerContext
-from kafkapy.controller.controller_stats import ControllerStats
+from kafkapy.controller.controller_stats import ControllerNumbers, ControllerStats, numbers_of
 from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore
 from kafkapy.controller.controllership import Controllership
 from kafkapy.controller.event_queue import ControllerEventQueue
@@ -182,6 +182,15 @@ class KafkaController:
     def queued_events(self) -> int:
         """The number of events that wait."""
         return len(self._events)
+
+    def numbers(self) -> ControllerNumbers:
+        """The gauges of this controller.
+
+        All are 0 while another broker controls. Any thread may ask.
+        """
+        if not self.is_active:
+            return ControllerNumbers()
+        return numbers_of(self.context, self.metadata_cache.snapshot, self.current.channels.queued())
 
     @property
     def epoch(self) -> int:

@@ -6,18 +6,16 @@ Source: kafka.controller.ControllerStats, ControllerState, KafkaController.updat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from kafkapy.controller.context import ReplicaStatus
-
-if TYPE_CHECKING:
-    from kafkapy.controller.controller import KafkaController
+from kafkapy.controller.context import ControllerContext, ReplicaStatus
+from kafkapy.metadata.cache import MetadataSnapshot
 
 __all__ = ["STATES", "ControllerNumbers", "ControllerState", "ControllerStats", "numbers_of"]
 
 
 class ControllerState(NamedTuple):
-    """What the controller does, by the event that runs."""
+    """The kind of an event."""
 
     value: int
     """As the metric ControllerState shows it."""
@@ -99,22 +97,20 @@ class ControllerNumbers(NamedTuple):
     """Requests that wait for brokers."""
 
 
-def numbers_of(controller: KafkaController) -> ControllerNumbers:
-    """The gauges; any thread may ask."""
-    if not controller.is_active:
-        return ControllerNumbers()
-    context = controller.context
+def numbers_of(context: ControllerContext, metadata: MetadataSnapshot, queued_requests: int) -> ControllerNumbers:
+    """The gauges of the active controller; any thread may ask.
+
+    `metadata` is this broker's: it shows what the controller has told, and never changes under a reader.
+    """
     deleting = list(context.topics_to_delete)
     left = ineligible = 0
     for topic in deleting:
         statuses = list(context.replica_status.get(topic, {}).values())
         left += sum(status is not ReplicaStatus.DELETION_SUCCESSFUL for status in statuses)
         ineligible += statuses.count(ReplicaStatus.DELETION_INELIGIBLE)
-    # The cache of this broker shows what the controller has told it, and never changes under a reader.
-    topics = controller.metadata_cache.snapshot.topics.values()
     elsewhere = sum(
         bool(partition.replicas) and partition.leader != partition.replicas[0]
-        for topic_metadata in topics
+        for topic_metadata in metadata.topics.values()
         for partition in topic_metadata.partitions.values()
     )
     return ControllerNumbers(
@@ -124,5 +120,5 @@ def numbers_of(controller: KafkaController) -> ControllerNumbers:
         left,
         len(context.topics_deletion_ineligible),
         ineligible,
-        controller.current.channels.queued(),
+        queued_requests,
     )

@@ -224,7 +224,7 @@ class ControllerStore:
         return await self.registrations(await self.broker_ids())
 
     async def registrations(self, ids: Sequence[int]) -> dict[int, BrokerRegistration]:
-        """The registrations of these brokers, without the ones that are gone or cannot be read."""
+        """The readable registrations of these brokers."""
         found = await self.store.get_many([broker_path(each) for each in ids])
         result = {}
         for each, node in zip(ids, found, strict=True):
@@ -242,7 +242,7 @@ class ControllerStore:
         return await self.store.children(TOPICS)
 
     async def topic_assignments(self, topics: Sequence[str]) -> dict[str, tuple[TopicAssignment, Stat]]:
-        """The assignments and stats of the named topics, without the ones that cannot be read."""
+        """The readable assignments of the named topics, with their stats."""
         found = await self.store.get_many([topic_path(topic) for topic in topics])
         result = {}
         for topic, node in zip(topics, found, strict=True):

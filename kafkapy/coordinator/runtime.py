@@ -147,14 +147,20 @@ class CoordinatorRuntime(Generic[S]):
     # --- leadership -------------------------------------------------------------------------------------------------
 
     def on_leadership_change(self, partition: TopicPartition, leader_epoch: int, leads: bool) -> None:
-        """Load or unload the shard of a partition; other topics are ignored."""
+        """Load or unload the shard of a partition; other topics are ignored.
+
+        A shard stays as it is when its broker leads on in a new epoch.
+        """
         if partition.topic != self.topic or self._stopped:
             return
         hosted = self._hosted.get(partition.partition)
         if hosted is not None:
-            if leads and leader_epoch == hosted.leader_epoch:
+            if leader_epoch < hosted.leader_epoch or (leads and leader_epoch == hosted.leader_epoch):
                 return
-            if leader_epoch < hosted.leader_epoch:
+            if leads and hosted.state is not ShardState.FAILED:
+                # This broker has led all the time, so the log is the one that the shard knows: a follower left the ISR.
+                hosted.leader_epoch = leader_epoch
+                self._commit(hosted)
                 return
             self._unload(hosted)
         if leads:

@@ -144,6 +144,11 @@ class EtcdStore(MetadataStore):
         """True: an etcd cluster serves many brokers."""
         return True
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the lease has been renewed lately."""
+        return self._state is SessionState.CONNECTED
+
     async def last_transaction(self) -> int:
         """The revision of the latest commit of the cluster's brokers."""
         answer = await self._ask("/v3/kv/range", {"key": encoded(self._keys.commit), "keys_only": True}, "/")

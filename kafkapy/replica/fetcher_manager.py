@@ -35,7 +35,6 @@ __all__ = ["ReplicaFetcherManager"]
 logger = logging.getLogger("kafka.server.ReplicaFetcherManager")
 
 RATE: Final = "follower.replication.throttled.rate"
-MAX_SAMPLES: Final = 128
 TRUNCATORS: Final = 4
 """Logs that are cut at the same time."""
 ASKED_AT_ONCE: Final = 2000
@@ -90,9 +89,10 @@ class ReplicaFetcherManager:
         self._count = config.get_int("num.replica.fetchers")
         self._loop = asyncio.get_running_loop()
         self._connections = LeaderConnections(config, broker_id, client_config, leaders, versions)
-        samples = min(config.get_int("replication.quota.window.num"), MAX_SAMPLES)
-        sample_s = config.get_int("replication.quota.window.size.seconds")
-        self._throttle = ReplicationThrottle(samples=samples, sample_ms=sample_s * 1000)
+        self._throttle = ReplicationThrottle(
+            config.get_int("replication.quota.window.num"),
+            config.get_int("replication.quota.window.size.seconds") * 1000,
+        )
         self._throttle.bytes_per_second = config.get_int(RATE)
         self._workers = ThreadPoolExecutor(TRUNCATORS, thread_name_prefix="replica-truncations")
         self._followed: dict[TopicPartition, _Followed] = {}

@@ -10,7 +10,7 @@ from waiting import until, until_not
 
 from kafkapy import errors
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
-from kafkapy.controller.controller_stats import ControllerNumbers, numbers_of
+from kafkapy.controller.controller_stats import ControllerNumbers
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import LeaderAndIsr, StopReplica, UpdateMetadata
 from kafkapy.metadata.znodes import PartitionState, TopicAssignment, decode_topic, encode_topic, topic_path
@@ -413,14 +413,14 @@ def test_numbers_of_the_controller() -> None:
     async def test(cluster: SeveralBrokers) -> None:
         controller = cluster.active.controller
         await create(cluster, {0: [1, 2], 1: [2, 1]})
-        assert numbers_of(controller) == ControllerNumbers(active_brokers=3)
+        assert controller.numbers() == ControllerNumbers(active_brokers=3)
         assert controller.stats.counts["TopicChange"] >= 1
         await cluster.kill(1)
-        assert numbers_of(controller) == ControllerNumbers(active_brokers=2, preferred_replica_imbalance=1)
+        assert controller.numbers() == ControllerNumbers(active_brokers=2, preferred_replica_imbalance=1)
         await cluster.active.admin.delete_topics(["t"], timeout_ms=20)
         await cluster.settled()
         # The replicas of the live broker are gone.
-        assert numbers_of(controller) == ControllerNumbers(
+        assert controller.numbers() == ControllerNumbers(
             2,
             topics_to_delete=1,
             replicas_to_delete=2,
@@ -430,6 +430,6 @@ def test_numbers_of_the_controller() -> None:
         assert controller.stats.counts["LeaderElection"] >= 3
         assert controller.stats.counts["TopicDeletion"] >= 1
         assert controller.stats.unclean_elections == 0
-        assert numbers_of(cluster[2].controller) == ControllerNumbers()
+        assert cluster[2].controller.numbers() == ControllerNumbers()
 
     run_several(test)

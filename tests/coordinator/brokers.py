@@ -398,11 +398,15 @@ class Cluster:
         self.loop.close()
 
     def elect(self, partition: TopicPartition, leader: int, *, kept: int = 1000, old_hears: bool = True) -> None:
-        """Another leader with the next epoch. `kept`: batches that it has of what was not committed."""
+        """A leader with the next epoch. `kept`: entries that another one has of what was not committed."""
         log = self.logs[partition]
         before = log.leader
-        log.cut(kept)
+        if before != leader:
+            log.cut(kept)
         log.leader, log.epoch = leader, log.epoch + 1
+        if before != leader and partition in self.brokers[leader].leads:
+            # It has followed the other leader meanwhile.
+            self.brokers[leader].lead(partition, log.epoch, False)
         if old_hears and before in self.brokers and before != leader:
             self.brokers[before].lead(partition, log.epoch, False)
         self.brokers[leader].lead(partition, log.epoch, True)

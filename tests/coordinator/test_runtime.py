@@ -306,15 +306,32 @@ def test_a_load_that_fails_is_tried_again() -> None:
     assert bench.values().result() == {}
 
 
-def test_a_new_leader_epoch_loads_again_an_old_one_does_not(bench: Bench) -> None:
+def test_a_shard_stays_in_the_next_epoch_of_its_leader_and_is_loaded_again_after_a_follower(bench: Bench) -> None:
     first = bench.shard
     bench.runtime.on_leadership_change(PARTITION, 1, True)
     bench.runtime.on_leadership_change(PARTITION, 0, False)
     assert bench.shard is first
     bench.runtime.on_leadership_change(PARTITION, 2, True)
     bench.clock.run()
+    assert bench.shard is first
+    bench.runtime.on_leadership_change(PARTITION, 3, False)
+    bench.runtime.on_leadership_change(PARTITION, 4, True)
+    bench.clock.run()
     assert bench.shard is not first
     assert first.unloaded == 1
+
+
+def test_what_waits_for_replicas_is_answered_in_the_next_epoch_of_the_leader(bench: Bench) -> None:
+    bench.writer.epochs[PARTITION] = 1
+    bench.writer.replicate = False
+    wrote = bench.put("a", 1)
+    bench.clock.run()
+    bench.writer.epochs[PARTITION] = 2
+    bench.writer.commit()
+    assert not wrote.done, "the log is in an epoch that the shard has not heard of"
+    bench.runtime.on_leadership_change(PARTITION, 2, True)
+    assert wrote.done
+    wrote.result()
 
 
 def test_losing_leadership_fails_what_waits(bench: Bench) -> None:
@@ -417,6 +434,7 @@ def test_a_timeout_that_raises_anything_is_tried_again(bench: Bench, caplog: pyt
 
 def test_timeouts_end_with_their_shard(bench: Bench) -> None:
     bench.shard.context.timer.schedule("k", 100, lambda shard, now_ms: Result(None, [record("t", 1)]))
-    bench.runtime.on_leadership_change(PARTITION, 2, True)
+    bench.runtime.on_leadership_change(PARTITION, 2, False)
+    bench.runtime.on_leadership_change(PARTITION, 3, True)
     bench.clock.advance(200)
     assert bench.shard.values == {}

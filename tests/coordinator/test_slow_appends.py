@@ -123,12 +123,13 @@ def test_a_load_waits_for_the_append_of_the_shard_before(bench: Bench) -> None:
     """Else it would read up to an end that the append then moves: the shard would lack a record of its log."""
     lost = bench.put("a", 1)
     bench.clock.run()
-    bench.runtime.on_leadership_change(PARTITION, 2, True)
+    bench.runtime.on_leadership_change(PARTITION, 2, False)
+    bench.runtime.on_leadership_change(PARTITION, 3, True)
     bench.clock.run()
     with pytest.raises(errors.NotCoordinatorError):
         lost.result()
     assert bench.runtime.states() == {0: ShardState.LOADING}
-    bench.runtime.on_leadership_change(PARTITION, 3, True)
+    bench.runtime.on_leadership_change(PARTITION, 4, True)
     bench.clock.run()
     assert bench.runtime.states() == {0: ShardState.LOADING}
     bench.writer.finish()

@@ -66,6 +66,14 @@ def logs_in(directory: Path, events: EventQueue | None = None, **keys: str) -> L
     return manager
 
 
+def write(log: PartitionLog, epochs: list[tuple[int, int]]) -> None:
+    """Leads for each (epoch, records); the records of one epoch are one batch each."""
+    for epoch, count in epochs:
+        log.become_leader(LEADER, epoch, [LEADER])
+        for _ in range(count):
+            log.append_as_leader(batch(1))
+
+
 class ScriptedLeader:
     """Serves logs to followers. `on_fetch` may change the answers, or give the bytes that are sent instead."""
 
@@ -374,6 +382,8 @@ def contents(log: PartitionLog) -> bytes:
         at = 0
         while at < len(data):
             base, length = struct.unpack_from(">qi", data, at)
-            offset = base + struct.unpack_from(">i", data, at + 23)[0] + 1
+            offset = base + 1
+            if data[at + 16] == 2:
+                offset += struct.unpack_from(">i", data, at + 23)[0]
             at += 12 + length
     return found

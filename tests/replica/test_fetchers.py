@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from waiting import until
 
+from kafkapy.errors import KafkaStorageError
+from kafkapy.records.batches import Record
+from kafkapy.records.legacy import build_message_set, iter_messages
 from kafkapy.replica.fetcher_api import FollowerVersions
-from kafkapy.types import TopicPartition
-from tests.replica.scripted_leader import FOLLOWER, TP, batch, contents, pair
+from kafkapy.types import CompressionType, TopicPartition
+from tests.replica.scripted_leader import (
+    FOLLOWER,
+    TP,
+    Answer,
+    ScriptedLeader,
+    batch,
+    contents,
+    logs_in,
+    pair,
+    write,
+)
 
 
 def test_a_follower_copies_the_leaders_bytes(tmp_path: Path) -> None:
@@ -336,5 +350,131 @@ def test_close_under_load(tmp_path: Path) -> None:
             await asyncio.sleep(0)
             assert [follower.log(each).log_end_offset for each in partitions] == ends
             follower.fetchers.add({})
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP])
+def test_messages_of_old_formats_are_copied(tmp_path: Path, magic: int, codec: CompressionType) -> None:
+    """Scenario 26: an old format, then v2. The old messages end the knowledge of leader epochs."""
+
+    async def scenario() -> None:
+        async with pair(tmp_path, log_segment_bytes="2000", log_index_interval_bytes="200") as (leader, follower):
+            old = b""
+            for number in range(0, 40, 2):
+                records = [
+                    Record(number + n, 1000 if magic else -1, 0 if magic else -1, b"k", b"v" * 90) for n in range(2)
+                ]
+                old += build_message_set(records, magic, codec)
+            leader.log()
+            ours = follower.log()
+            write(ours, [(0, 0), (1, 0)])
+            serve_from(leader, old)
+            follower.follow(epoch=2)
+            leader.log(epoch=2)
+            await until(lambda: ours.log_end_offset == 40, "the old messages are copied")
+            assert contents(ours) == old
+            assert ours.leader_epochs() == []
+            assert len(ours.segments()) > 1 or codec
+            assert follower.failed == {}
+
+    asyncio.run(scenario())
+
+
+def serve_from(leader: ScriptedLeader, data: bytes) -> None:
+    """Answers with the part of a message set that begins with the fetched offset."""
+
+    def answer(topic_partition: TopicPartition, asked: Any, max_bytes: int) -> Answer:
+        messages = list(iter_messages(data))
+        at = 0
+        for message in messages:
+            if message.offset >= asked.fetch_offset:
+                break
+            at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+        return Answer(
+            partition_index=0,
+            high_watermark=messages[-1].offset + 1,
+            log_start_offset=0,
+            aborted_transactions=None,
+            records=data[at:],
+        )
+
+    leader.answer = answer  # type: ignore[method-assign]
+
+
+def test_a_flush_writes_epochs_that_are_not_in_their_file(tmp_path: Path) -> None:
+    """After a crash, recovery does not look for them below the recovery point."""
+    logs = logs_in(tmp_path)
+    log = logs.get_or_create(TP)
+    path = tmp_path / "orders-0" / "leader-epoch-checkpoint"
+    log.become_leader(1, 0, [1])
+    log.append_as_leader(batch(1))
+    log.flush()
+    path.write_bytes(b"0\n0\n")
+    log.flush()
+    assert path.read_bytes() == b"0\n0\n"
+
+    async def scenario() -> None:
+        async with pair(tmp_path / "pair") as (leader, follower):
+            written = []
+            theirs = leader.log(epoch=3)
+            theirs.append_as_leader(batch(1))
+            ours = follower.log()
+            # The fetcher's event is late.
+            follower.fetchers._write_epochs = lambda followed: nothing(written.append(followed))  # type: ignore[method-assign]
+            follower.follow(epoch=3)
+            await until(lambda: written, "the event")
+            path = tmp_path / "pair" / "follower" / "orders-0" / "leader-epoch-checkpoint"
+            assert b"3 0" not in (path.read_bytes() if path.exists() else b"")
+            ours.flush()
+            assert path.read_bytes() == b"0\n1\n3 0\n"
+
+    async def nothing(noted: None) -> None:
+        del noted
+
+    asyncio.run(scenario())
+    logs.shutdown()
+
+
+def test_the_epochs_file_follows_the_appends(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            write(leader.log(), [(0, 2), (4, 2)])
+            follower.follow(epoch=4)
+            path = tmp_path / "follower" / "orders-0" / "leader-epoch-checkpoint"
+            await until(lambda: path.exists() and path.read_bytes() == b"0\n2\n0 0\n4 2\n", "the file")
+
+    asyncio.run(scenario())
+
+
+def test_a_failed_disk_fails_the_partition(tmp_path: Path) -> None:
+    """Scenario 16 (KAFKA-10778): the log is fenced, and no later append succeeds."""
+
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            ours = follower.follow()
+            leader.log().append_as_leader(batch(1))
+            await until(lambda: ours.log_end_offset == 1, "the follower follows")
+            ours.go_offline(5)
+            leader.log().append_as_leader(batch(1))
+            await until(lambda: TP in follower.failed, "the partition has failed")
+            assert isinstance(follower.failed[TP], KafkaStorageError)
+            assert ours.log_end_offset == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_that_hears_of_its_epoch_later_is_asked_soon_again(tmp_path: Path) -> None:
+    """The pause grows up to replica.fetch.backoff.ms, which is longer than this test waits."""
+
+    async def scenario() -> None:
+        async with pair(tmp_path, replica_fetch_backoff_ms="3600000") as (leader, follower):
+            leader.log().append_as_leader(batch(2))
+            ours = follower.follow(epoch=1)
+            await until(lambda: len(leader.fetches) > 2, "several attempts")
+            assert ours.log_end_offset == 0
+            leader.log(epoch=1)
+            await until(lambda: ours.high_watermark == 2, "the follower catches up")
 
     asyncio.run(scenario())

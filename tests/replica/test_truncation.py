@@ -9,24 +9,15 @@ from typing import Any
 import pytest
 from waiting import until
 
-from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.errors import ErrorCode, FencedLeaderEpochError
 from kafkapy.replica.fetcher_api import FollowerVersions
 from kafkapy.replica.truncation import EpochEnd, Truncation, first_batch, truncation_of
 from kafkapy.types import TopicPartition
-from tests.replica.scripted_leader import FOLLOWER, LEADER, TP, Follower, batch, contents, logs_in, pair
+from tests.replica.scripted_leader import FOLLOWER, LEADER, TP, Follower, batch, contents, logs_in, pair, write
 
 BY_EPOCHS = FollowerVersions(fetch=11, truncates_on_fetch=False)
 """The versions of inter.broker.protocol.version 2.6."""
 BOTH_STYLES = pytest.mark.parametrize("versions", [FollowerVersions(), BY_EPOCHS], ids=["by fetch", "by epochs"])
-
-
-def write(log: PartitionLog, epochs: list[tuple[int, int]]) -> None:
-    """Leads for each (epoch, records); the records of one epoch are one batch each."""
-    for epoch, count in epochs:
-        log.become_leader(LEADER, epoch, [LEADER])
-        for _ in range(count):
-            log.append_as_leader(batch(1))
 
 
 @pytest.mark.parametrize(

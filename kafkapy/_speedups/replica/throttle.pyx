@@ -1,75 +1,44 @@
-"""The replication throttle (see throttle.pxd)."""
+"""The follower's replication throttle (see throttle.pxd)."""
 
 from libc.stdint cimport int64_t
 
-from kafkapy._speedups.base.posix cimport (
-    atomic_add,
-    monotonic_ns,
-    pthread_mutex_destroy,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
+from kafkapy._speedups.base.posix cimport atomic_add, atomic_load, atomic_store, monotonic_ns
+from kafkapy._speedups.base.replication_quota cimport (
+    replication_quota_exceeded,
+    replication_quota_free,
+    replication_quota_new,
+    replication_quota_record,
 )
 
 cdef enum:
     NO_LIMIT = 0x7FFFFFFFFFFFFFFF
-    SECOND_NS = 1_000_000_000
+    MS = 1_000_000              # ns
 
 
 cdef void throttle_unref(ReplicationThrottleState* state) noexcept nogil:
     if state != NULL and atomic_add(&state.references, -1) == 0:
-        pthread_mutex_destroy(&state.mutex)
+        replication_quota_free(state.quota)
         del state
 
 
 cdef void throttle_record(ReplicationThrottleState* state, int64_t bytes, int64_t now_ns) noexcept nogil:
-    pthread_mutex_lock(&state.mutex)
-    if state.filled == 0 or now_ns - state.ring[state.newest].began_ns >= state.sample_ns:
-        state.newest = (state.newest + 1) % state.samples
-        state.ring[state.newest].began_ns = now_ns
-        state.ring[state.newest].bytes = 0
-        if state.filled < state.samples:
-            state.filled += 1
-    state.ring[state.newest].bytes += bytes
-    pthread_mutex_unlock(&state.mutex)
+    replication_quota_record(state.quota, bytes, now_ns // MS)
 
 
 cdef bint throttle_exceeded(ReplicationThrottleState* state, int64_t now_ns) noexcept nogil:
-    cdef int64_t window = state.samples * state.sample_ns
-    cdef int64_t oldest = now_ns, total = 0, elapsed
-    cdef ThrottleSample* sample
-    cdef bint exceeded
-    cdef int i
-    pthread_mutex_lock(&state.mutex)
-    for i in range(state.filled):
-        sample = &state.ring[(state.newest - i + state.samples) % state.samples]
-        if now_ns - sample.began_ns >= window:
-            break
-        total += sample.bytes
-        oldest = sample.began_ns
-    # The first seconds count as one sample, so that a burst of one answer is no rate.
-    elapsed = max(now_ns - oldest, state.sample_ns)
-    exceeded = (state.bytes_per_second < NO_LIMIT
-                and <double>total * SECOND_NS > <double>state.bytes_per_second * elapsed)
-    pthread_mutex_unlock(&state.mutex)
-    return exceeded
+    return atomic_load(&state.quota.rate) != NO_LIMIT and replication_quota_exceeded(state.quota, now_ns // MS)
 
 
 cdef class ReplicationThrottle:
-    """The limit of a follower's throttled replicas. All fetchers share it; any thread may change it."""
+    """The limit of a follower's throttled replicas. Any thread may change it."""
 
-    def __cinit__(self, *, int samples=11, int64_t sample_ms=1000):
-        """A window of `samples` samples of `sample_ms` each (replication.quota.window.*)."""
-        if not 1 <= samples <= MAX_SAMPLES or sample_ms < 1:
-            raise ValueError(f"a window of {samples} samples of {sample_ms} ms cannot be kept")
+    def __cinit__(self, int windows=11, int64_t window_ms=1000):
+        """The rate is measured over so many windows (replication.quota.window.*). ValueError."""
+        if windows < 1 or window_ms < 1:
+            raise ValueError("the throttle needs a window")
         self.state = new ReplicationThrottleState()
-        pthread_mutex_init(&self.state.mutex, NULL)
         self.state.references = 1
-        self.state.bytes_per_second = NO_LIMIT
-        self.state.sample_ns = sample_ms * 1_000_000
-        self.state.samples = samples
-        self.state.newest = 0
-        self.state.filled = 0
+        self.state.quota = replication_quota_new(NO_LIMIT, <size_t>windows, window_ms)
 
     def __dealloc__(self):
         throttle_unref(self.state)
@@ -77,13 +46,11 @@ cdef class ReplicationThrottle:
     @property
     def bytes_per_second(self):
         """follower.replication.throttled.rate; the largest int64: no limit."""
-        return self.state.bytes_per_second
+        return atomic_load(&self.state.quota.rate)
 
     @bytes_per_second.setter
     def bytes_per_second(self, int64_t value):
-        pthread_mutex_lock(&self.state.mutex)
-        self.state.bytes_per_second = value
-        pthread_mutex_unlock(&self.state.mutex)
+        atomic_store(&self.state.quota.rate, value)
 
     @property
     def exceeded(self):
