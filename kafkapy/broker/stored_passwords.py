@@ -1,7 +1,7 @@
 """The secrets among a broker's dynamic keys, encrypted in the metadata store.
 
 A broker's own keys may have secrets, those of the cluster may not. With password.encoder.secret they are encrypted. In
-ZooKeeper, which others may read, a secret needs that; the embedded store keeps it as it is otherwise, as KRaft does.
+stores that others may read, a secret needs that; the embedded store keeps it as it is otherwise, as KRaft does.
 Source: kafka.server.DynamicBrokerConfig.
 """
 
@@ -30,7 +30,7 @@ class StoredPasswords:
         self._config = config
         self._encoder = PasswordEncoder.of_config(config)
         self._old_encoder = PasswordEncoder.of_config(config, "password.encoder.old.secret")
-        self._must_encrypt = config.metadata_store == "zookeeper"
+        self._must_encrypt = config.metadata_store not in ("embedded", "memory")
 
     def decoded(self, stored: Mapping[str, str]) -> dict[str, str]:
         """The keys with plain secrets.
@@ -63,7 +63,8 @@ class StoredPasswords:
             elif self._encoder is not None:
                 stored[name] = self._encoder.encode(value)
             elif self._must_encrypt:
-                raise ConfigError(name, None, "needs password.encoder.secret, because others may read ZooKeeper")
+                reason = "needs password.encoder.secret, because others may read the metadata store"
+                raise ConfigError(name, None, reason)
         return stored
 
     def renewed(self, stored: Mapping[str, str]) -> dict[str, str]:

@@ -59,6 +59,8 @@ log = logging.getLogger(__name__)
 SOFTWARE_NAME: Final = "kafkapy"
 NEVER: Final = float("inf")
 SHARE_OF_SESSION: Final = (0.85, 0.95)
+BETWEEN_REAUTHENTICATIONS_S: Final = 1.1
+"""Brokers refuse the second of two re-authentications that begin within a second."""
 SWEEP_SLACK_S: Final = 0.001
 OF_OURS: Final = (errno.EBADMSG, errno.EMSGSIZE)
 """The errors for which the client closes a connection; a retry is unlikely to help."""
@@ -432,11 +434,11 @@ class Connections:
         self._metrics.authenticated(now_s, now_s - began_s, successful=True, again=again)
         return lifetime_ms
 
-    def _reauthenticate_after(self, connection: NodeConnection, lifetime_ms: int) -> None:
+    def _reauthenticate_after(self, connection: NodeConnection, lifetime_ms: int, least_s: float = 0.0) -> None:
         """Schedules the next authentication. As in Java at 85 to 95 % of the session, at random against storms."""
         assert self._loop is not None
         if lifetime_ms > 0:
-            delay_s = lifetime_ms / 1000 * random.uniform(*SHARE_OF_SESSION)
+            delay_s = max(least_s, lifetime_ms / 1000 * random.uniform(*SHARE_OF_SESSION))
             connection.reauthentication = self._loop.call_later(delay_s, self._begin_reauthentication, connection)
 
     def _begin_reauthentication(self, connection: NodeConnection) -> None:
@@ -463,7 +465,7 @@ class Connections:
         held, connection.held = connection.held or (), None
         for submit in held:
             submit()
-        self._reauthenticate_after(connection, lifetime_ms)
+        self._reauthenticate_after(connection, lifetime_ms, BETWEEN_REAUTHENTICATIONS_S)
 
     async def _learn_versions(self, connection: NodeConnection) -> None:
         """Learns the API versions of a broker.

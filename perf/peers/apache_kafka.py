@@ -202,6 +202,8 @@ class ApacheKafka:
         self._temporary = tempfile.TemporaryDirectory(prefix="apache-kafka-") if data_dir is None else None
         self.data_dir = Path(self._temporary.name) if self._temporary else Path(data_dir or ".")
         self.overrides = dict(overrides or {})
+        self.options: list[str] = []
+        """Further options of the JVM, such as -Djava.security.krb5.conf=..."""
         self.port = free_port()
         self.controller_port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
@@ -260,6 +262,7 @@ class ApacheKafka:
             "-XX:+ExplicitGCInvokesConcurrent",
             "-Djava.awt.headless=true",
             *self._resolver(),
+            *self.options,
         )
         command = java(self.version, "kafka.Kafka", str(config), options=options)
         deadline = time.monotonic() + timeout_s

@@ -1,6 +1,7 @@
 """Hostile bytes before the authentication: in TLS handshakes, in TLS records, and in SASL exchanges.
 
-KAFKAPY_FUZZ_PEERS says how many peers the soak test sends, KAFKAPY_FUZZ_SEED the seed.
+KAFKAPY_FUZZ_PEERS says how many peers the soak tests send, KAFKAPY_FUZZ_SEED the seed. They print how many frames and
+flights that were.
 """
 
 from __future__ import annotations
@@ -87,12 +88,12 @@ def drain(raw: socket.socket) -> None:
             pass
 
 
-def tls_peer(chance: random.Random, raw: socket.socket, context: ssl.SSLContext) -> None:
-    """Speaks TLS until a flight of its choice, which is spoiled; or something else from the start."""
+def tls_peer(chance: random.Random, raw: socket.socket, context: ssl.SSLContext) -> int:
+    """Speaks TLS until a flight of its choice, which is spoiled; or something else from the start. The flights."""
     if chance.random() < 0.2:
         head = chance.choice([b"", b"\x16\x03\x01", b"\x17\x03\x03\x40\0", b"\x15\x03\x03\0\2", b"\0\0\0\x10\0\x12"])
         raw.sendall(head + chance.randbytes(chance.randrange(3000)))
-        return
+        return 1
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     peer = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     last = chance.randrange(4)
@@ -106,17 +107,39 @@ def tls_peer(chance: random.Random, raw: socket.socket, context: ssl.SSLContext)
         raw.sendall(data)
         if flight < last:
             incoming.write(raw.recv(1 << 16))
+    return last + 1
 
 
-def sasl_peer(chance: random.Random, raw: socket.socket) -> None:
-    """An exchange whose frames are spoiled, in any order, alone or behind one another."""
+def versions_peer(chance: random.Random, raw: socket.socket) -> int:
+    """Asks for API versions in versions that do not exist, with any body, before an exchange. The frames.
+
+    The broker answers each of them and waits for another one, as Kafka does.
+    """
+    count = chance.randrange(20, 400)
+    asked = [
+        frame(struct.pack(">hhih", 18, chance.randrange(5, 1 << 15), number, 1) + b"c" + chance.randbytes(number % 40))
+        for number in range(count)
+    ]
+    raw.sendall(b"".join(asked))
+    return count + sasl_peer(chance, raw)
+
+
+def sasl_peer(chance: random.Random, raw: socket.socket) -> int:
+    """An exchange whose frames are spoiled, in any order, alone or behind one another. The frames."""
     frames = [VERSIONS, HANDSHAKE, AUTHENTICATE, METADATA, HANDSHAKE[:3] + b"\0" + HANDSHAKE[4:], TOKEN]
     wanted = [chance.choice(frames) for _ in range(chance.randrange(1, 5))]
     data = b"".join(frame(spoil(each, chance) if chance.random() < 0.7 else each) for each in wanted)
     raw.sendall(flip(chance, data) if chance.random() < 0.3 else data)
+    return len(wanted)
 
 
-def assault(broker: BrokerProcess, ports: dict[str, int], count: int, seed: int) -> None:
+Attack = Callable[[random.Random, socket.socket], int]
+"""What a peer does on a connection without TLS, or within it."""
+
+
+def assault(
+    broker: BrokerProcess, ports: dict[str, int], count: int, seed: int, exchange: Attack = sasl_peer
+) -> None:
     contexts = []
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         context = ssl.create_default_context(cadata=shared_ca().der)
@@ -124,6 +147,7 @@ def assault(broker: BrokerProcess, ports: dict[str, int], count: int, seed: int)
         contexts.append(context)
     neighbour = WellBehaved(broker.bootstrap)
     problems: list[str] = []
+    sent: list[int] = []
     first = rss_bytes(broker.pid)
 
     def work(number: int) -> None:
@@ -133,26 +157,26 @@ def assault(broker: BrokerProcess, ports: dict[str, int], count: int, seed: int)
                 name = chance.choice(list(ports))
                 with socket.create_connection(("127.0.0.1", ports[name]), 60) as raw:
                     with contextlib.suppress(ConnectionError, ssl.SSLError):
-                        attack(chance, name, raw)
+                        sent.append(attack(chance, name, raw))
                     drain(raw)
         except BaseException as error:
             problems.append(f"seed {seed}: {error!r}")
 
-    def attack(chance: random.Random, name: str, raw: socket.socket) -> None:
+    def attack(chance: random.Random, name: str, raw: socket.socket) -> int:
         context = chance.choice(contexts)
         if name == "ASKED":
-            sasl_peer(chance, raw)
-        elif name == "SAFE" or chance.random() < 0.3:
-            tls_peer(chance, raw, context)
-        else:
-            with context.wrap_socket(raw.dup(), server_hostname="localhost") as wrapped:
-                sasl_peer(chance, wrapped)
+            return exchange(chance, raw)
+        if name == "SAFE" or chance.random() < 0.3:
+            return tls_peer(chance, raw, context)
+        with context.wrap_socket(raw.dup(), server_hostname="localhost") as wrapped:
+            return exchange(chance, wrapped)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    print(f"KAFKAPY_FUZZ_SENT={sum(sent)}")
     assert problems == []
     assert broker.process is not None and broker.process.poll() is None
     neighbour.finish()
@@ -186,6 +210,19 @@ def exactly(receive: Callable[[int], bytes], size: int) -> bytes:
 @pytest.mark.timeout(600)
 def test_spoiled_handshakes_and_exchanges(ports: tuple[BrokerProcess, dict[str, int]]) -> None:
     assault(*ports, count=int(os.environ.get("KAFKAPY_FUZZ_PEERS", "1500")), seed=1)
+
+
+@pytest.mark.timeout(600)
+def test_endless_questions_for_versions(ports: tuple[BrokerProcess, dict[str, int]]) -> None:
+    assault(*ports, count=60, seed=2, exchange=versions_peer)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_many_endless_questions_for_versions(ports: tuple[BrokerProcess, dict[str, int]]) -> None:
+    seed = int(os.environ.get("KAFKAPY_FUZZ_SEED", time.time_ns() % 2**40))
+    print(f"KAFKAPY_FUZZ_SEED={seed}")
+    assault(*ports, count=int(os.environ.get("KAFKAPY_FUZZ_PEERS", "200000")), seed=seed, exchange=versions_peer)
 
 
 @pytest.mark.soak

@@ -52,7 +52,19 @@ class Otherwise(NamedTuple):
     reason: str
 
 
-OTHERWISE: list[Otherwise] = []
+WITH_ZOOKEEPER = "3.9 with ZooKeeper does not serve it, and says so before it looks at ACLs"
+OTHERWISE: list[Otherwise] = [
+    Otherwise("3.9", "INCREMENTAL_ALTER_CONFIGS: a logger", "its logging here (slf4j-simple) has no such logger"),
+    Otherwise("3.9", "ALTER_CONFIGS: client metrics", WITH_ZOOKEEPER),
+    Otherwise("3.9", "INCREMENTAL_ALTER_CONFIGS: client metrics", WITH_ZOOKEEPER),
+    Otherwise("3.9", "DESCRIBE_CONFIGS: a group", WITH_ZOOKEEPER),
+    Otherwise("3.9", "ALTER_CONFIGS: a group", WITH_ZOOKEEPER),
+    Otherwise("3.9", "INCREMENTAL_ALTER_CONFIGS: a group", WITH_ZOOKEEPER),
+    Otherwise("3.9", "CONSUMER_GROUP_HEARTBEAT: a member", WITH_ZOOKEEPER),
+    Otherwise("3.9", "CONSUMER_GROUP_DESCRIBE: one", WITH_ZOOKEEPER),
+    Otherwise("3.9", "OFFSET_FETCH: of a topic, old versions", "a denied group has no partition, and so no error"),
+    Otherwise("3.9", "FIND_COORDINATOR: of a share partition", "it knows share groups, but has no coordinator"),
+]
 
 
 def secured(kafka: ApacheKafka, authorizer: str) -> ApacheKafka:

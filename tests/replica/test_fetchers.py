@@ -463,3 +463,18 @@ def test_a_failed_disk_fails_the_partition(tmp_path: Path) -> None:
             assert ours.log_end_offset == 1
 
     asyncio.run(scenario())
+
+
+def test_a_leader_that_hears_of_its_epoch_later_is_asked_soon_again(tmp_path: Path) -> None:
+    """The pause grows up to replica.fetch.backoff.ms, which is longer than this test waits."""
+
+    async def scenario() -> None:
+        async with pair(tmp_path, replica_fetch_backoff_ms="3600000") as (leader, follower):
+            leader.log().append_as_leader(batch(2))
+            ours = follower.follow(epoch=1)
+            await until(lambda: len(leader.fetches) > 2, "several attempts")
+            assert ours.log_end_offset == 0
+            leader.log(epoch=1)
+            await until(lambda: ours.high_watermark == 2, "the follower catches up")
+
+    asyncio.run(scenario())

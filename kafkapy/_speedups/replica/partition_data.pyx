@@ -19,6 +19,8 @@ from kafkapy._speedups.base.error_codes cimport (
     ERROR_OFFSET_MOVED_TO_TIERED_STORAGE,
     ERROR_OFFSET_OUT_OF_RANGE,
     ERROR_UNKNOWN_LEADER_EPOCH,
+    ERROR_UNKNOWN_TOPIC_ID,
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
 from kafkapy._speedups.base.event_queue cimport event_post
 from kafkapy._speedups.base.posix cimport atomic_count, atomic_store
@@ -48,6 +50,8 @@ from kafkapy._speedups.replica.throttle cimport throttle_record
 cdef enum:
     MS = 1_000_000                  # ns
     SOON_NS = 50 * MS               # until the next try while a log makes a segment or changes its files
+    FIRST_RETRY_MS = 20             # doubled with each retry, up to replica.fetch.backoff.ms
+    MOST_RETRIES = 10               # that count
 
 
 cdef void tell(FetcherState* f, FetchPartition* p, int kind, int64_t argument, const char* text) noexcept nogil:
@@ -56,14 +60,23 @@ cdef void tell(FetcherState* f, FetchPartition* p, int kind, int64_t argument, c
 
 cdef void note_error(FetcherState* f, FetchPartition* p, int error, const char* text) noexcept nogil:
     """Tells the loop of a partition's error once, and of its end."""
+    if error == ERROR_NONE:
+        p.retries = 0
     if p.last_error != error:
         p.last_error = <int16_t>error
         tell(f, p, FETCHER_ERROR, error, text)
 
 
 cdef void back_off(FetcherState* f, FetchPartition* p, int error, const char* text, int64_t now_ns) noexcept nogil:
+    cdef int64_t pause_ms = f.now.backoff_ms
     note_error(f, p, error, text)
-    delay(f, p, now_ns + f.now.backoff_ms * MS)
+    if (error == ERROR_UNKNOWN_LEADER_EPOCH or error == ERROR_NOT_LEADER_OR_FOLLOWER
+            or error == ERROR_UNKNOWN_TOPIC_OR_PARTITION or error == ERROR_UNKNOWN_TOPIC_ID):
+        # The controller tells the leader and its followers at the same time: the leader will know in a moment.
+        if p.retries < MOST_RETRIES:
+            pause_ms = min(pause_ms, <int64_t>FIRST_RETRY_MS << p.retries)
+            p.retries += 1
+    delay(f, p, now_ns + pause_ms * MS)
 
 
 cdef void fail(FetcherState* f, FetchPartition* p, int error, const char* text) noexcept nogil:

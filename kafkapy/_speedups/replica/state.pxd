@@ -55,6 +55,7 @@ cdef cppclass FetchPartition:
     int32_t last_epoch
     int64_t epochs_version
     int16_t last_error
+    int retries                     # answers in a row that say that the leader has not heard of the epoch yet
     # What the fetch session, or the last full request, has.
     bint asked
     int64_t asked_offset

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import time
 from base64 import b64decode, b64encode
 
 from clients.fake_broker import FakeBroker
@@ -34,6 +35,9 @@ class SaslSide:
         self.gate.set()
         self.lies = False
         """Whether SCRAM's last message has a wrong signature."""
+        self.pause_s = 0.0
+        """Handshakes of one connection that come sooner are refused, as Kafka does within a second."""
+        self._last_s = float("-inf")
         self.authenticated = 0
         self._mechanism = ""
         self._messages: list[str] = []
@@ -44,6 +48,9 @@ class SaslSide:
     def _handshake(self, version: int, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
         assert version == 1
         self._mechanism, self._messages = request.mechanism, []
+        since_s, self._last_s = time.monotonic() - self._last_s, time.monotonic()
+        if self.authenticated and since_s < self.pause_s:
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
         code = 0 if request.mechanism in self.mechanisms else ErrorCode.UNSUPPORTED_SASL_MECHANISM
         return SaslHandshakeResponse(error_code=code, mechanisms=self.mechanisms)
 

@@ -177,6 +177,22 @@ def test_the_client_authenticates_again_on_the_same_connection(run: Run, mechani
     run(scenario())
 
 
+def test_re_authentications_of_short_sessions_come_no_sooner_than_brokers_allow(run: Run) -> None:
+    """A token that ends soon gives a short session; Kafka takes one re-authentication a second."""
+
+    async def scenario() -> None:
+        async with cluster_of(lifetime_ms=50) as (cluster, side), login(cluster) as network:
+            cluster[1].on[ApiKeys.LIST_GROUPS] = lambda *_: groups("a")
+            # The first one may come at any time, as with Kafka.
+            await until_reauthentication(cluster)
+            side.pause_s = 1.0
+            while side.authenticated < 4:
+                assert await list_groups(network) == ["a"]
+            assert cluster[1].connections == 1
+
+    run(scenario())
+
+
 def test_requests_wait_for_the_end_of_a_re_authentication(run: Run) -> None:
     async def scenario() -> None:
         async with cluster_of(lifetime_ms=50) as (cluster, side), login(cluster) as network:
