@@ -49,7 +49,10 @@ iterations_option = click.option(
 
 
 def credential_options(command: F) -> F:
-    """Add a user's name, the mechanisms and iterations of a password, and the places that it may come from."""
+    """Add the options of a SCRAM credential.
+
+    They are a user's name, the mechanisms and iterations of a password, and the places that it may come from.
+    """
     for each in (cluster_options, password_options, iterations_option, mechanism_option):
         command = each(command)
     return click.argument("name", metavar="USER")(command)

@@ -330,6 +330,9 @@ _numbers = itertools.count()
 
 def three_brokers(session: Session) -> None:
     """One kind of cluster after the other, in each round; Kafka's maximum gives the rate of the paced cell."""
+    if session.smoke:
+        session.say("W10 is no part of the smoke run: it needs a ZooKeeper, and minutes.")
+        return
     compared = [peer for peer in session.peers if peer.name in WITH_ZOOKEEPER]
     paced_at = 0.0
     for _ in range(session.rounds):

@@ -341,7 +341,13 @@ class Schedule:
                     for partition in context.partitions_of(topic)
                 }
             assigned = {each for each in context.all_partitions() if member.id in context.replicas_of(each)}
-            assert set(member.host.hosted) == assigned, member.id
+            assert assigned <= set(member.host.hosted), member.id
+            # A controller that dies while it ends a reassignment may leave a replica behind, as in Apache Kafka: it
+            # follows in an old epoch, so no leader takes it in.
+            for partition in member.host.hosted.keys() - assigned:
+                left = member.host.hosted[partition].state
+                assert left.leader != member.id
+                assert left.leader_epoch < context.leadership[partition].leader_epoch
             for partition in assigned:
                 role, state = member.host.hosted[partition].state, context.leadership[partition]
                 assert (role.leader, role.leader_epoch) == (state.leader, state.leader_epoch), (member.id, partition)

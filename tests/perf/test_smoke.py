@@ -15,7 +15,7 @@ pytestmark = pytest.mark.alone
 
 RUN = Path(__file__).parents[2] / "perf" / "run.py"
 OF_THE_LIMIT = {"W1", "W2", "W3", "W9"}
-JAVA_ONLY = {"X"}
+JAVA_ONLY = {"X", "W10"}
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="the load generator is compiled with gcc")

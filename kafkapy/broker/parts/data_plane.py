@@ -217,9 +217,9 @@ def _drain(
     answer: Callable[[NetworkRequest], None],
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    """Serve what has come.
+    """Serve the requests that have come.
 
-    What is answered in this turn and by what it has started goes out together: a network thread that is woken for each
+    Answers of this turn, and of work that it has started, go out together: a network thread that is woken for each
     answer takes turns with this one.
     """
     channel.hold_replies()

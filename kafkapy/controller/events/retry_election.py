@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkapy.controller.context import ReplicaStatus
+from kafkapy.controller.context import PartitionStatus, ReplicaStatus
 from kafkapy.controller.controllership import Controllership
 from kafkapy.controller.events import (
     broker_change,
@@ -27,6 +27,7 @@ async def run(controllership: Controllership) -> None:
     await isr_change_notification.run(controllership)
     await topic_change.run(controllership)
     await controllership.adopt_topics(controllership.context.assignments)
+    await _read_states(controllership)
     await topic_deletion.run(controllership)
     await _bring_up_partitions(controllership)
     await controllership.partitions.elect_where_needed()
@@ -35,6 +36,23 @@ async def run(controllership: Controllership) -> None:
     await controllership.reassignments.resume(lambda _partition, _assignment: True)
     await controllership.deletion.resume()
     await preferred_election.run(controllership)
+
+
+async def _read_states(controllership: Controllership) -> None:
+    """Adopt states that were written without an answer, and tell brokers."""
+    context = controllership.context
+    for partition, state in (await controllership.store.partition_states(context.all_partitions())).items():
+        if (
+            context.leadership.get(partition) == state
+            or partition not in context.partition_status
+            or context.is_topic_being_deleted(partition.topic)
+        ):
+            continue
+        context.leadership[partition] = state
+        led = context.is_replica_online(state.leader, partition)
+        context.partition_status[partition] = PartitionStatus.ONLINE if led else PartitionStatus.OFFLINE
+        controllership.batch.add_leader_and_isr(context.replicas_of(partition), partition, state)
+    controllership.batch.send()
 
 
 async def _bring_up_brokers(controllership: Controllership) -> None:
