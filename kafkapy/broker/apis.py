@@ -17,7 +17,7 @@ from kafkapy._speedups.network.network_request import SASL_TOKEN
 from kafkapy._speedups.protocol.codec import decode_request
 from kafkapy._speedups.protocol.encoder import encode_response
 from kafkapy.broker.context import BrokerContext, RequestContext
-from kafkapy.broker.handlers import SERVED
+from kafkapy.broker.handlers import served_apis
 from kafkapy.broker.large_messages import LargeMessages
 from kafkapy.config.config_def import HIDDEN
 from kafkapy.coordinator.result import Later
@@ -62,6 +62,7 @@ class KafkaApis:
 
     def __init__(self, broker: BrokerContext) -> None:
         self.broker = broker
+        self.served = served_apis(broker.store.is_shared)
         self._handlers: dict[int, Handler] = {}
         self._exact: dict[int, bool] = {}
         """Whether bytes behind the last field are a reason to close the connection, by API key."""
@@ -80,7 +81,7 @@ class KafkaApis:
     def dispatch(self, request: NetworkRequest) -> None:
         """Serve one request: reply now or later, or close its connection."""
         key, version = request.api_key, request.api_version
-        served = SERVED.get(key)
+        served = self.served.get(key)
         if served is None:
             if key == SASL_TOKEN:
                 self.broker.authentication.serve_token(request)

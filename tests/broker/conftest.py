@@ -14,6 +14,8 @@ from uuid import UUID
 
 import pytest
 
+from kafkapy.broker import apis
+from kafkapy.broker.handlers import SERVED
 from kafkapy.broker.server import KafkaServer
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.properties import Properties
@@ -152,6 +154,15 @@ class Client:
                 raise ConnectionError("the broker has closed the connection")
             data += part
         return data
+
+
+@pytest.fixture(autouse=True, scope="module")
+def between_brokers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In modules with SERVES_BROKERS a broker serves the APIs between brokers, as in a cluster."""
+    with pytest.MonkeyPatch.context() as patch:
+        if getattr(request.module, "SERVES_BROKERS", False):
+            patch.setattr(apis, "served_apis", lambda _in_cluster: SERVED)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,8 @@ from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.protocol.messages.offset_fetch import OffsetFetchRequest
 from kafkapy.types import AclOperation, ResourceType
 
+SERVES_BROKERS = True
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:

@@ -14,7 +14,7 @@ import pytest
 
 from kafkapy.broker import handlers
 from kafkapy.broker.apis import error_response
-from kafkapy.broker.handlers import SERVED
+from kafkapy.broker.handlers import BETWEEN_BROKERS, SERVED
 from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.header import decode_response, encode_request
@@ -192,3 +192,11 @@ def test_every_handler_is_served_as_its_messages_say_and_can_say_an_error(broker
 def test_every_module_of_handlers_is_served() -> None:
     modules = {each.name for each in pkgutil.iter_modules(handlers.__path__)}
     assert modules == {key.module for key in SERVED}
+
+
+@pytest.mark.parametrize("key", sorted(BETWEEN_BROKERS))
+def test_a_broker_that_can_have_no_other_serves_no_request_of_brokers(client: Any, key: ApiKeys) -> None:
+    offered = {each.api_key for each in client(ApiVersionsRequest(), 3).api_keys}
+    assert key not in offered
+    with pytest.raises(ConnectionError):
+        client(key.request(), SERVED[key].high)

@@ -17,7 +17,7 @@ import pytest
 from system.largest_bodies import FEW, NAME, Body, Entries, bodies
 from system.raw_client import RawClient, batch, framed
 
-from kafkapy.broker.handlers import SERVED
+from kafkapy.broker.handlers import served_apis
 from kafkapy.network.api_table import DATA_PLANE_APIS
 from kafkapy.protocol.header import encode_request
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
@@ -51,6 +51,7 @@ LONGEST_HOLD_ANYWHERE_NS = 150_000_000
 QUIET_WAIT_S = 0.05
 RESPONSE_HEADER = 5
 """Bytes of the flexible one, without tagged fields."""
+SERVED = served_apis(in_cluster=False)
 KEYS = [*SERVED, *DATA_PLANE_APIS]
 
 

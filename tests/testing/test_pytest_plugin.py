@@ -176,9 +176,9 @@ def test_the_time_to_wait_is_seconds() -> None:
             seconds(wrong)
 
 
-@pytest.mark.parametrize("block", [2, 3], ids=["open", "secured"])
+@pytest.mark.parametrize("block", [2, 3, 4], ids=["open", "secured", "cluster"])
 def test_the_pages_programs_run(tmp_path: Path, block: int) -> None:
-    assert len(blocks("python")) == 4
+    assert len(blocks("python")) == 5
     program = tmp_path / "program.py"
     program.write_text(blocks("python")[block], encoding="utf-8")
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60)

@@ -94,3 +94,16 @@ SERVED: Final[Mapping[int, ServedApi]] = {
 }
 """First and last version, and the first flexible one; they stand here so that a start needs none of the modules.
 A test compares them with the headers of the modules."""
+
+BETWEEN_BROKERS: Final = frozenset((
+    ApiKeys.LEADER_AND_ISR, ApiKeys.STOP_REPLICA, ApiKeys.UPDATE_METADATA, ApiKeys.CONTROLLED_SHUTDOWN,
+    ApiKeys.ALTER_PARTITION, ApiKeys.ALLOCATE_PRODUCER_IDS,
+))  # fmt: skip
+"""APIs for other brokers. A broker that can have no other serves none of them: one such request could stop it."""
+
+
+def served_apis(in_cluster: bool) -> Mapping[int, ServedApi]:
+    """The APIs that a broker serves, alone or as one that may have others."""
+    if in_cluster:
+        return SERVED
+    return {key: served for key, served in SERVED.items() if key not in BETWEEN_BROKERS}

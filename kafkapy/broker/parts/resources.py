@@ -9,7 +9,6 @@ from typing import Final
 from kafkapy._speedups.base import memory_reserve
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy.broker import descriptors
-from kafkapy.broker.handlers import SERVED
 from kafkapy.broker.listener_security import ListenerSecurities
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.broker.principals import PrincipalBuilders
@@ -124,7 +123,7 @@ class Imports(Part):
 
     async def _complete(self, broker: Broker) -> None:
         await asyncio.sleep(IMPORTS_AFTER_S)
-        for key in SERVED:
+        for key in broker.apis.served:
             try:
                 broker.apis.handler(key)
             except Exception:  # its requests are refused; the others shall not wait for their modules

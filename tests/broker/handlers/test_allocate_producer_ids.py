@@ -10,6 +10,8 @@ from kafkapy.protocol.messages.allocate_producer_ids import AllocateProducerIdsR
 from kafkapy.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkapy.types import ResourceType
 
+SERVES_BROKERS = True
+
 
 def allocate(client: Any, broker_id: int, epoch: int) -> Any:
     return client(AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch), 0)

@@ -12,6 +12,8 @@ from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.alter_partition import AlterPartitionRequest
 from kafkapy.types import ResourceType, TopicPartition, random_uuid
 
+SERVES_BROKERS = True
+
 Topic = AlterPartitionRequest.Topic
 Partition = Topic.Partition
 

@@ -13,6 +13,8 @@ from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from kafkapy.types import ResourceType
 
+SERVES_BROKERS = True
+
 
 @pytest.mark.parametrize("version", range(4))
 def test_partitions_without_another_replica_stay(

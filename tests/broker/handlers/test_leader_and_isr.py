@@ -11,6 +11,8 @@ from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from kafkapy.types import ZERO_UUID, TopicPartition, random_uuid
 
+SERVES_BROKERS = True
+
 VERSIONS = range(8)
 
 

@@ -10,6 +10,8 @@ from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.stop_replica import StopReplicaRequest
 from kafkapy.types import TopicPartition
 
+SERVES_BROKERS = True
+
 VERSIONS = range(5)
 
 

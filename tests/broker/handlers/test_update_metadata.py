@@ -14,6 +14,8 @@ from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.protocol.messages.update_metadata import UpdateMetadataPartitionState, UpdateMetadataRequest
 from kafkapy.types import ZERO_UUID, random_uuid
 
+SERVES_BROKERS = True
+
 VERSIONS = range(9)
 LiveBroker = UpdateMetadataRequest.LiveBroker
 Endpoint = LiveBroker.Endpoint
