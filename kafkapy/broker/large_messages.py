@@ -53,7 +53,10 @@ class LargeTurn:
         self._limits = (loop.call_later(LONGEST_TURN_S, self._let_others), loop.call_later(LONGEST_REST_S, self.end))
 
     def end(self) -> None:
-        """Let the next one begin, and the garbage collector work. The control loop. A second call does nothing."""
+        """Let the next one begin, and the garbage collector work.
+
+        The control loop. A second call does nothing.
+        """
         for limit in self._limits:
             limit.cancel()
         if self._rests:

@@ -49,7 +49,7 @@ iterations_option = click.option(
 
 
 def credential_options(command: F) -> F:
-    """Add a user's name, the mechanisms and iterations of a password, and the places that it may come from."""
+    """Add the name of a user, and the options of a password."""
     for each in (cluster_options, password_options, iterations_option, mechanism_option):
         command = each(command)
     return click.argument("name", metavar="USER")(command)
