@@ -54,8 +54,12 @@ class World:
         commit = OffsetCommitRequest(
             group_id=self.group, topics=[OffsetCommitRequest.Topic(name=self.topic, partitions=[part])]
         )
-        (committed,) = admin(commit, 8).topics
-        assert [each.error_code for each in committed.partitions] == [OK]
+
+        def is_committed() -> bool:
+            (committed,) = admin(commit, 8).topics
+            return [each.error_code for each in committed.partitions] == [OK]
+
+        wait_until(is_committed, "the group takes offsets")
         admin.coordinate_transactions(self.txn)
         begun: list[Any] = []
 

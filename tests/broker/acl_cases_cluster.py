@@ -102,7 +102,7 @@ class Configured(NamedTuple):
 ON_CLUSTER = (CLUSTER, "cluster")
 CONFIGURED = (
     Configured("a topic", CONFIG_TOPIC, lambda w: w.topic, (TOPIC, "topic"), TOPIC_DENIED, "retention.ms", "77777777"),
-    Configured("a broker", CONFIG_BROKER, lambda w: "1", ON_CLUSTER, CLUSTER_DENIED, "log.retention.ms", "5555555"),
+    Configured("a broker", CONFIG_BROKER, lambda w: "1", ON_CLUSTER, CLUSTER_DENIED, "log.retention.bytes", "55555555"),
     Configured("a logger", CONFIG_LOGGER, lambda w: "1", ON_CLUSTER, CLUSTER_DENIED, "kafka.request.logger", "WARN"),
     Configured("client metrics", CONFIG_METRICS, lambda w: "m", ON_CLUSTER, CLUSTER_DENIED, "interval.ms", "1000", 42),
     Configured(

@@ -42,7 +42,7 @@ def produce_and_consume(version: str, bootstrap: str, topic: str, config: Path, 
     return run(
         version, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic,
         "--consumer.config", str(config), "--group", topic, "--from-beginning", "--max-messages", str(len(LINES)),
-        "--timeout-ms", "30000", options=options,
+        "--timeout-ms", "120000", options=options,
     ).splitlines()  # fmt: skip
 
 

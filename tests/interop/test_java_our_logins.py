@@ -156,8 +156,10 @@ def test_a_connection_authenticates_again_before_its_token_ends(
         sasl_oauthbearer_token_endpoint_url=provider.token_url,
         sasl_login_refresh_min_period_seconds=0,
         sasl_login_refresh_buffer_seconds=0,
-        retries=0,
     )
+    with kafkapy.KafkaProducer(**settings) as producer:
+        producer.send(topic, b"the topic is there").get(60)
+    settings["retries"] = 0
     before, provider.token_lifetime_s = provider.count("/token"), 8
     sent = 0
     try:
