@@ -13,17 +13,22 @@ from system.cluster.processes import wait_until
 from kafkapy import KafkaProducer
 from kafkapy.errors import KafkaError
 
+REQUEST_MS = 6000
+
 QUICK = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 200,
     "topic.metadata.refresh.interval.ms": 2000,
+    # A broker that stands still keeps its connections: requests to it end only by this time.
+    "socket.timeout.ms": REQUEST_MS,
     "log_level": 0,
 }
 FLUSH_S = 120
-PAUSE_S = 0.005
-BURST = 20
+PAUSE_S = 0.02
+BURST = 12
+"""At most so many records at a time, between pauses: the faults are the load."""
 
 
 class ConfluentLoad:
@@ -68,7 +73,8 @@ class ConfluentLoad:
                 except BufferError:
                     break
                 self.sent[partition] += 1
-            self._producer.poll(PAUSE_S)
+            self._producer.poll(0)
+            time.sleep(PAUSE_S)
 
     @property
     def confirmed(self) -> int:
@@ -101,7 +107,7 @@ class KafkapyLoad:
             enable_idempotence=True,
             linger_ms=5,
             delivery_timeout_ms=300_000,
-            request_timeout_ms=10_000,
+            request_timeout_ms=REQUEST_MS,
             retry_backoff_ms=20,
             retry_backoff_max_ms=200,
             reconnect_backoff_ms=20,
