@@ -166,6 +166,22 @@ def test_a_write_whose_reply_is_lost_is_found_out(monkeypatch: pytest.MonkeyPatc
     run_several(test)
 
 
+def test_a_leader_that_asks_again_after_a_lost_write_gets_the_state() -> None:
+    async def test(cluster: SeveralBrokers) -> None:
+        await create(cluster, {0: [1, 2]})
+        before = cluster.state(T0)
+        session_of(cluster[0]).lose_reply = lambda operations: any(isinstance(each, SetData) for each in operations)
+        with pytest.raises(StoreUnavailableError):
+            await cluster.alter_isr(T0, (1,))
+        # At once, before the controller has read the store again.
+        answer = await cluster.alter_isr(T0, (1,), partition_epoch=before.version)
+        assert answer == before._replace(isr=(1,), version=before.version + 1)
+        assert cluster.state(T0) == answer
+        assert await cluster.alter_isr(T0, (1, 2)) == before._replace(version=before.version + 2)
+
+    run_several(test)
+
+
 def test_a_leader_below_ibp_2_7_writes_the_isr_and_the_controller_takes_it_over() -> None:
     async def test(cluster: SeveralBrokers) -> None:
         await create(cluster, {0: [1, 2]})

@@ -19,7 +19,7 @@ from waiting import until_not
 from kafkapy.controller import controller as controller_module
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
 from kafkapy.controller.events.alter_partition import IsrChange
-from kafkapy.errors import KafkaError
+from kafkapy.errors import ErrorCode, KafkaError
 from kafkapy.metadata.broker_requests import BrokerResponse, LeaderAndIsr
 from kafkapy.metadata.metadata_version import LATEST
 from kafkapy.metadata.store import MetadataStoreError, Operation, SetData, Stat
@@ -103,6 +103,9 @@ class Schedule:
         self.leaders = LeadersByEpoch()
         self.dead: set[int] = set()
         self.asked: set[asyncio.Task[None]] = set()
+        self.epochs: dict[tuple[int, TopicPartition, int], PartitionState] = {}
+        """What leaders know of their ISR since their role."""
+        self.unanswered: dict[tuple[int, TopicPartition, int], IsrChange] = {}
 
     async def run(self) -> None:
         await self.ensemble.start()
@@ -245,6 +248,11 @@ class Schedule:
                 state = role.state
                 if state.leader != member.id:
                     continue
+                key = (member.id, partition, state.leader_epoch)
+                if key in self.unanswered:
+                    # A leader repeats a request until it has an answer.
+                    changes.append(self.unanswered[key])
+                    continue
                 isr = self.known_isr(member, partition, state)
                 if grow:
                     outside = [broker for broker in role.replicas if broker not in isr]
@@ -252,20 +260,24 @@ class Schedule:
                 else:
                     wanted = tuple(broker for broker in isr if broker == member.id or self.random.random() < 0.5)
                 if wanted != isr:
-                    epoch = self.epochs.get((member.id, partition, state.leader_epoch), state).version
+                    epoch = self.epochs.get(key, state).version
                     changes.append(IsrChange(partition.topic, partition.partition, state.leader_epoch, wanted, epoch))
             controllers = [each for each in self.living() if each.controller.is_active]
             if changes and controllers:
                 controller = self.random.choice(controllers).controller
+                for each in changes:
+                    key = (member.id, TopicPartition(str(each.topic), each.partition), each.leader_epoch)
+                    self.unanswered[key] = each
                 with suppress(KafkaError, MetadataStoreError):
                     answers = await controller.alter_partitions(member.id, member.controller.broker_epoch, changes)
+                    for each in changes:
+                        key = (member.id, TopicPartition(str(each.topic), each.partition), each.leader_epoch)
+                        if answers[each.topic, each.partition] is not ErrorCode.NOT_CONTROLLER:
+                            self.unanswered.pop(key, None)
                     for (topic, number), answer in answers.items():
                         if isinstance(answer, PartitionState):
                             key = (member.id, TopicPartition(str(topic), number), answer.leader_epoch)
                             self.epochs[key] = answer
-
-    epochs: dict[tuple[int, TopicPartition, int], PartitionState]
-    """What leaders know of their ISR since their role."""
 
     def known_isr(self, member: Member, partition: TopicPartition, state: PartitionState) -> tuple[int, ...]:
         return self.epochs.get((member.id, partition, state.leader_epoch), state).isr
@@ -365,8 +377,6 @@ def test_a_random_schedule_ends_with_a_whole_cluster(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(controller_module, "RETRY_MS", 1)
 
     async def run() -> None:
-        schedule = Schedule(seed)
-        schedule.epochs = {}
-        await schedule.run()
+        await Schedule(seed).run()
 
     asyncio.run(run())

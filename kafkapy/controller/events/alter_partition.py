@@ -74,6 +74,11 @@ async def run(
     context.leadership.update(written)
     results |= {keys[partition]: state for partition, state in written.items()}
     results |= dict.fromkeys([keys[partition] for partition in refused], ErrorCode.INVALID_UPDATE_VERSION)
+    for partition, state in (await controllership.store.partition_states(refused)).items() if refused else ():
+        context.leadership[partition] = state
+        if state._replace(version=wanted[partition].version, controller_epoch=context.epoch) == wanted[partition]:
+            # An earlier attempt has written it, and its answer was lost.
+            results[keys[partition]] = state
     controllership.batch.add_update_metadata(context.live_brokers, asked)
     controllership.batch.send()
     controllership.isr_changed(keys.keys() - set(refused))
