@@ -54,6 +54,8 @@ CONFLICT_PAUSE_S: Final = 0.05
 """Longest pause in seconds before a commit begins again because the state it had read has changed."""
 CLOSE_S: Final = 5.0
 """Seconds that etcd has to confirm the end of a session."""
+LEAST_PATIENCE_S: Final = 0.5
+"""Seconds that a request waits at least for an answer."""
 RETRY_S: Final = 0.2
 """Pause in seconds after the session could not be renewed."""
 
@@ -89,6 +91,7 @@ class EtcdStore(MetadataStore):
         self._watches = EtcdWatches(self._client, self._keys, self._timeout_s)
         self._lease = 0
         self._state = SessionState.EXPIRED
+        self._broken_since = 0.0
         self._callbacks: list[SessionCallback] = []
         self._renew_now = asyncio.Event()
         self._renewal: asyncio.Task[None] | None = None
@@ -208,6 +211,8 @@ class EtcdStore(MetadataStore):
     def _tell(self, state: SessionState) -> None:
         if state is self._state:
             return
+        if self._state is SessionState.CONNECTED:
+            self._broken_since = asyncio.get_running_loop().time()
         self._state = state
         logger.info("The etcd session is %s", state.value)
         for callback in self._callbacks:
@@ -254,7 +259,7 @@ class EtcdStore(MetadataStore):
         if self._renewal is None:
             raise StoreUnavailableError(node, "the session with etcd is not open")
         try:
-            return await self._client.call(path, message, timeout_s=self._timeout_s, repeatable=repeatable)
+            return await self._client.call(path, message, timeout_s=self._patience_s(), repeatable=repeatable)
         except EtcdUnavailableError as error:
             raise StoreUnavailableError(node, f"etcd could not be asked about {node}: {error}") from None
         except EtcdRefusedError as error:
@@ -262,6 +267,12 @@ class EtcdStore(MetadataStore):
                 self._renew_now.set()
                 raise StoreUnavailableError(node, f"the session that would own {node} has expired") from None
             raise StoreUnavailableError(node, f"etcd refused a request about {node}: {error}") from None
+
+    def _patience_s(self) -> float:
+        """Seconds that a request waits; those of a broken session wait together."""
+        if self._state is SessionState.CONNECTED:
+            return self._timeout_s
+        return max(LEAST_PATIENCE_S, self._broken_since + self._timeout_s - asyncio.get_running_loop().time())
 
     # --- writes -------------------------------------------------------------------------------------------------------
 

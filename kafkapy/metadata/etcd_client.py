@@ -160,13 +160,15 @@ class EtcdClient:
         self._user = user
         self._password = password
         self._token: str | None = None
+        self._closed = False
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._login = asyncio.Lock()
 
     def close(self) -> None:
-        """Drop all connections."""
+        """Drop all connections; calls that wait fail."""
+        self._closed = True
         for connection in (*self._idle, *self._busy):
             connection.close()
         self._idle.clear()
@@ -223,7 +225,7 @@ class EtcdClient:
                     said = f"{endpoint}: {_reason(problem)}"
                 if attempt.sent and not repeatable:
                     raise EtcdUnavailableError(f"the answer is missing ({said})") from None
-                if loop.time() >= deadline:
+                if self._closed or loop.time() >= deadline:
                     raise EtcdUnavailableError(said) from None
                 if failures % len(self._endpoints) == 0:
                     await asyncio.sleep(min(PAUSE_S, max(0.0, deadline - loop.time())))
