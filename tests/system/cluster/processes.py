@@ -332,6 +332,10 @@ class Cluster:
                 found = self.describe(names, member.broker_id)
                 if names is not None and set(found) != set(names):
                     told.append(f"broker {member.broker_id} shows topics {sorted(found)}")
+                # A broker that has not heard of a topic yet would refuse its first records, and take later ones.
+                told += [
+                    f"broker {member.broker_id} shows no partitions of {topic}" for topic in found if not found[topic]
+                ]
                 told += [
                     f"broker {member.broker_id} shows {topic}-{each['partition_index']} with leader "
                     f"{each['leader_id']}, ISR {each['isr_nodes']} of {each['replica_nodes']}"
