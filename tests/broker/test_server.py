@@ -188,7 +188,7 @@ with broker_server.KafkaServer(BrokerConfig.from_properties(raw)) as broker:
     deadline = time.monotonic() + 60
     while "group" not in vars(broker.context.coordinators) and time.monotonic() < deadline:
         time.sleep(0.02)
-    missing = {{f"kafkapy.broker.handlers.{{key.module}}" for key in resources.SERVED}} - set(late())
+    missing = {{f"kafkapy.broker.handlers.{{key.module}}" for key in broker.apis.served}} - set(late())
     assert missing == {{"kafkapy.broker.handlers.end_txn"}}, missing
     assert "kafkapy.coordinator.group.coordinator" in late()
 """

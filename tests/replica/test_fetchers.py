@@ -156,7 +156,10 @@ def test_a_lost_session_begins_again(tmp_path: Path) -> None:
             leader._sessions[old] = (epoch + 5, known)
             leader.log().append_as_leader(batch(2))
             await until(lambda: ours.log_end_offset == 4, "another session")
-            assert any(request.session_id == old and request.session_epoch == 0 for request in leader.fetches)
+            # A request that was under way may have brought the records.
+            await until(
+                lambda: any(each.session_id == old and each.session_epoch == 0 for each in leader.fetches), "a full one"
+            )
             assert leader.connections == 1
 
     asyncio.run(scenario())

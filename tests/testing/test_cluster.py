@@ -82,6 +82,7 @@ def test_overrides_and_racks_reach_every_broker() -> None:
         with cluster.admin() as admin:
             assert {each["rack"] for each in admin.describe_cluster()["brokers"]} == {"rack-1", "rack-2"}
             admin.create_topics({"orders": {}})
+            cluster.wait_until_in_sync(["orders"])
             (found,) = admin.describe_topics(["orders"])
         assert [len(each["replica_nodes"]) for each in found["partitions"]] == [2] * 5
 

@@ -54,6 +54,9 @@ class Follower:
         said = kafkapy.done(*words)
         if target is not None:
             (self.directory / target).write_text(said)
+        if words[:2] == ["topics", "create"]:
+            # The next command may ask a broker that hears of the topic a moment later.
+            self.cluster.wait_until_in_sync([words[2]])
         self.lines += 1
 
 

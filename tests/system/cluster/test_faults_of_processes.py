@@ -84,6 +84,7 @@ def under_all_loads(cluster: Cluster, rounds: int, seed: int, faults: list[str] 
             assert len(replicas) == 3
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("store", STORES)
 def test_faults_under_load_lose_and_double_nothing(tmp_path: Path, store: str) -> None:
