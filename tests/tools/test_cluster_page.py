@@ -84,8 +84,12 @@ def test_the_commands_work_in_their_order(tmp_path: Path) -> None:
                 after[title]()
         assert follower.lines >= COMMANDS
         with cluster.admin() as admin:
-            (orders,) = admin.describe_topics(["orders"])
-        assert all(set(each["replica_nodes"]) <= {1, 2, 5} for each in orders["partitions"])
+
+            def replicas() -> set[int]:
+                (orders,) = admin.describe_topics(["orders"])
+                return {replica for each in orders["partitions"] for replica in each["replica_nodes"]}
+
+            wait_until(lambda: replicas() <= {1, 2, 5}, "the replicas have left the dead broker")
 
 
 def test_the_program_works(capsys: pytest.CaptureFixture[str]) -> None:

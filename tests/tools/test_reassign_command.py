@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tools.conftest import CommandLine
+from waiting import wait_until
 
 from kafkapy import KafkaConsumer, KafkaProducer
 from kafkapy.admin import ConfigResource, KafkaAdminClient
@@ -73,7 +74,7 @@ def test_a_plan_is_shown_and_changes_nothing(kafkapy: CommandLine, admin: KafkaA
     assert [(row["partition"], row["replicas"]) for row in rows] == [("0", "1,2"), ("1", "2,1")]
     assert sorted(row["adding"] for row in rows) == ["3,4", "4,3"]
     assert all(int(row["bytes"]) > 0 for row in rows)
-    assert replicas(admin, topic) == {0: [1, 2], 1: [2, 1]}
+    wait_until(lambda: replicas(admin, topic) == {0: [1, 2], 1: [2, 1]}, "all brokers know the replicas")
     plan = kafkapy.json("topics", "reassign", topic, "--brokers", "3,4")
     assert [(each["topic"], each["partition"]) for each in plan["partitions"]] == [(topic, 0), (topic, 1)]
     assert sorted(each["replicas"] for each in plan["partitions"]) == [[3, 4], [4, 3]]
@@ -88,8 +89,8 @@ def test_replicas_move_with_a_throttle_that_is_gone_at_the_end(
 ) -> None:
     said = kafkapy.done("topics", "reassign", topic, "--brokers", "3,4", "--execute", "--throttle", "100MB")
     assert said.startswith("Reassignment complete: 2 partitions change, 4 replicas with ")
-    assert sorted(replicas(admin, topic).values()) == [[3, 4], [4, 3]]
-    assert throttles(admin, topic) == []
+    wait_until(lambda: sorted(replicas(admin, topic).values()) == [[3, 4], [4, 3]], "all brokers know the replicas")
+    wait_until(lambda: throttles(admin, topic) == [], "no throttle is left")
     cluster.wait_until_in_sync([topic])
     assert records(cluster, topic) == 200
 
@@ -98,11 +99,11 @@ def test_a_replication_factor_grows_and_shrinks(
     kafkapy: CommandLine, cluster: Cluster, admin: KafkaAdminClient, topic: str
 ) -> None:
     kafkapy.done("topics", "reassign", topic, "-r", "3", "--execute")
-    assert [len(each) for each in replicas(admin, topic).values()] == [3, 3]
+    wait_until(lambda: [len(each) for each in replicas(admin, topic).values()] == [3, 3], "three replicas each")
     cluster.wait_until_in_sync([topic])
     said = kafkapy.done("topics", "reassign", topic, "-r", "1", "--execute")
     assert said == "Reassignment complete: 2 partitions change, without data to copy.\n"
-    assert replicas(admin, topic) == {0: [1], 1: [2]}
+    wait_until(lambda: replicas(admin, topic) == {0: [1], 1: [2]}, "all brokers know the replicas")
 
 
 def test_a_plan_file_is_carried_out_and_verified(
@@ -115,7 +116,7 @@ def test_a_plan_file_is_carried_out_and_verified(
     kafkapy.done("topics", "reassign", "--file", str(file), "--execute")
     rows = kafkapy.rows("topics", "reassign", "--file", str(file), "--verify")
     assert rows == [{"topic": topic, "partition": "1", "replicas": "3,1", "wanted": "3,1", "state": "complete"}]
-    assert replicas(admin, topic) == {0: [1, 2], 1: [3, 1]}
+    wait_until(lambda: replicas(admin, topic) == {0: [1, 2], 1: [3, 1]}, "all brokers know the replicas")
 
 
 def test_a_running_reassignment_is_shown_and_cancelled(
@@ -130,11 +131,11 @@ def test_a_running_reassignment_is_shown_and_cancelled(
     (row,) = kafkapy.rows("topics", "reassign", "--status", f"{topic}:0")
     assert (row["adding"], row["removing"]) == ("3,4", "1,2")
     assert int(row["bytes"]) > 8_000_000
-    assert throttles(admin, topic)
+    wait_until(lambda: throttles(admin, topic), "a throttle is set")
     said = kafkapy.done("topics", "reassign", f"{topic}:0", "--cancel")
     assert said == "1 reassignment cancelled; new replicas are deleted.\n"
-    assert replicas(admin, topic)[0] == [1, 2]
-    assert throttles(admin, topic) == []
+    wait_until(lambda: replicas(admin, topic)[0] == [1, 2], "the replicas from before")
+    wait_until(lambda: throttles(admin, topic) == [], "no throttle is left")
     assert kafkapy.done("topics", "reassign", "--cancel") == "No reassignment is running.\n"
 
 
@@ -162,8 +163,12 @@ def test_a_broker_is_drained(kafkapy: CommandLine, cluster: Cluster, admin: Kafk
     )
     said = kafkapy.done("cluster", "drain", "1", "--execute")
     assert said.endswith("Broker 1 holds no replica.\n")
-    found = admin.describe_topics()
-    assert not any(1 in each["replica_nodes"] for told in found for each in told["partitions"])
+
+    def holds_some() -> bool:
+        found = admin.describe_topics()
+        return any(1 in each["replica_nodes"] for told in found for each in told["partitions"])
+
+    wait_until(lambda: not holds_some(), "all brokers know that the broker holds none")
     assert records(cluster, topic) == 200
     assert kafkapy.failure("cluster", "drain", "9").startswith(
         "The cluster has no broker 9, and no replica of it; it has 1"
