@@ -322,6 +322,9 @@ class ZooKeeperStore(MetadataStore):
                     operation.ephemeral,
                     operation.sequential,
                 )
+                if not operation.value:
+                    # Apache Kafka's brokers make such nodes without data, and read an empty value as broken JSON.
+                    transaction.operations[-1] = transaction.operations[-1]._replace(data=None)
             elif isinstance(operation, SetData):
                 transaction.set_data(operation.path, operation.value, operation.version)
             elif isinstance(operation, Delete):

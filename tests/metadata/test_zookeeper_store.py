@@ -64,3 +64,20 @@ class TestZooKeeperStore(SharedStoreContract):
 
         with pytest.raises(StoreUnavailableError, match="cannot be reached"):
             asyncio.run(start())
+
+    def test_a_node_without_value_has_no_data_as_apache_kafka_makes_it(self) -> None:
+        """Its brokers would parse an empty value, such as that of /latest_producer_id_block, as JSON."""
+
+        async def test(store: MetadataStore) -> None:
+            await store.create("/none")
+            await store.create("/parent/child", b"x", make_parents=True)
+            client = KazooClient(hosts=self.connect)
+            await asyncio.to_thread(client.start)
+            try:
+                assert [client.get(path)[0] for path in ("/none", "/parent", "/parent/child")] == [None, None, b"x"]
+            finally:
+                await asyncio.to_thread(client.stop)
+                client.close()
+            assert (await store.get("/none"))[0] == b""
+
+        self.run(test)
