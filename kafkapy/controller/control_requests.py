@@ -114,16 +114,25 @@ def _leader_and_isr(request: LeaderAndIsr, version: int, listener: str) -> Leade
             if (endpoint := broker.endpoint(listener)) is not None
         ],
     )
-    if version < FIRST_LEADER_AND_ISR_BY_TOPIC:
-        result.ungrouped_partition_states = [state for states in by_topic.values() for state in states]
-    else:
-        result.topic_states = [
-            LeaderAndIsrRequest.TopicState(
-                topic_name=topic, topic_id=request.topic_ids.get(topic, ZERO_UUID), partition_states=states
-            )
-            for topic, states in by_topic.items()
-        ]
+    _put_states(result, by_topic, request.topic_ids, version >= FIRST_LEADER_AND_ISR_BY_TOPIC)
     return result
+
+
+def _put_states(
+    result: LeaderAndIsrRequest | UpdateMetadataRequest,
+    by_topic: Mapping[str, list[Any]],
+    topic_ids: Mapping[str, UUID],
+    grouped: bool,
+) -> None:
+    """Put the states of partitions into a request, below their topics or, in its older versions, without."""
+    if not grouped:
+        result.ungrouped_partition_states = [state for states in by_topic.values() for state in states]
+        return
+    topics: list[Any] = [
+        result.TopicState(topic_name=topic, topic_id=topic_ids.get(topic, ZERO_UUID), partition_states=states)
+        for topic, states in by_topic.items()
+    ]
+    result.topic_states = topics
 
 
 def _errors_by_id(request: LeaderAndIsr, response: Any) -> dict[TopicPartition, ErrorCode]:
@@ -150,15 +159,7 @@ def _update_metadata(request: UpdateMetadata, version: int, listener: str) -> Up
         broker_epoch=request.broker_epoch,
         live_brokers=[_live_broker(broker, version, listener) for broker in request.live_brokers.values()],
     )
-    if version < FIRST_METADATA_BY_TOPIC:
-        result.ungrouped_partition_states = [state for states in by_topic.values() for state in states]
-    else:
-        result.topic_states = [
-            UpdateMetadataRequest.TopicState(
-                topic_name=topic, topic_id=request.topic_ids.get(topic, ZERO_UUID), partition_states=states
-            )
-            for topic, states in by_topic.items()
-        ]
+    _put_states(result, by_topic, request.topic_ids, version >= FIRST_METADATA_BY_TOPIC)
     return result
 
 

@@ -104,7 +104,12 @@ def _decide(
     if change.recovering and (len(change.isr) > 1 or not current.recovering):
         logger.info("The ISR of partition %s stays: its leader %d cannot recover in that way", partition, broker_id)
         return ErrorCode.INVALID_REQUEST
-    ineligible = set(change.isr) - context.eligible_brokers
+    members = set(change.isr)
+    if broker_id not in members or len(members) < len(change.isr):
+        # Apache Kafka with ZooKeeper would write it, and nobody could be elected from an empty ISR.
+        logger.info("The ISR of partition %s stays: its leader %d wants a wrong list", partition, broker_id)
+        return ErrorCode.INVALID_REQUEST
+    ineligible = members - context.eligible_brokers
     if ineligible:
         logger.info(
             "The ISR of partition %s stays: its leader %d wants the brokers %s in it, which are not alive",

@@ -62,6 +62,7 @@ def test_refusals(client: Any, broker: KafkaServer, topic_name: str, version: in
     assert error(leader_epoch=-1) == ErrorCode.FENCED_LEADER_EPOCH
     assert error(isr=[1, 2]) == ineligible
     assert error(partition_epoch=-1, isr=[1, 2]) == ErrorCode.INVALID_UPDATE_VERSION
+    assert error(isr=[]) == error(isr=[1, 1]) == error(isr=[1] * 100_000) == ErrorCode.INVALID_REQUEST
     assert error(partition_index=7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert error(("nowhere", random_uuid())) == unknown
     if version >= 1:
