@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from peers.apache_kafka import PeerMissingError, free_port
+from peers.store_server import StoreServer
 
 FOUND_IN = f"{os.environ.get('PATH', '')}:/usr/bin:/usr/sbin"
 
 
-class Etcd:
+class Etcd(StoreServer):
     """Owns the server's process; its data stay in `directory`. PeerMissingError where etcd is not installed.
 
     `name` and `cluster` (name to peer URL) make it a member of a cluster. `arguments` are further flags of etcd.
     """
+
+    title = "etcd"
 
     def __init__(
         self,
@@ -37,8 +36,8 @@ class Etcd:
         program = shutil.which("etcd", path=FOUND_IN)
         if program is None:
             raise PeerMissingError("etcd is not installed (apt-get install etcd-server)")
+        super().__init__(directory)
         self._program = program
-        self.directory = directory
         self.port = free_port()
         self.endpoint = f"{scheme}://127.0.0.1:{self.port}"
         """For kafkapy.etcd.endpoints."""
@@ -46,35 +45,17 @@ class Etcd:
         self._peer = f"http://127.0.0.1:{free_port() if peer_port is None else peer_port}"
         self._cluster = cluster or {name: self._peer}
         self._arguments = list(arguments)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Etcd:
-        self.start()
-        self.wait()
-        return self
 
     def start(self) -> None:
         """Start the process; it continues with the data it left behind."""
         self.directory.mkdir(parents=True, exist_ok=True)
         members = ",".join(f"{name}={peer}" for name, peer in self._cluster.items())
-        command = [
+        self._launch([
             self._program, "--name", self._name, "--data-dir", str(self.directory / "data"),
             "--listen-client-urls", self.endpoint, "--advertise-client-urls", self.endpoint,
             "--listen-peer-urls", self._peer, "--initial-advertise-peer-urls", self._peer,
             "--initial-cluster", members, "--logger", "zap", "--log-level", "warn", *self._arguments,
-        ]  # fmt: skip
-        with (self.directory / "out").open("ab") as out:
-            self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-
-    def wait(self) -> None:
-        """Return when it serves its cluster's keys."""
-        deadline = time.monotonic() + 120
-        while not self._serves():
-            assert self._process is not None
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(f"etcd did not start: {(self.directory / 'out').read_text()[-1000:]}")
-            time.sleep(0.05)
+        ])  # fmt: skip
 
     def _serves(self) -> bool:
         request = urllib.request.Request(f"{self.endpoint}/v3/kv/range", b'{"key":"Lw=="}', method="POST")
@@ -87,24 +68,3 @@ class Etcd:
             return "CERTIFICATE" in str(error).upper()  # TLS that this probe does not trust
         except OSError:
             return False
-
-    def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and answers nothing."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it run on after `pause`."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        """SIGKILL; the data stay."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from metadata.store_contract import StoreContract, wait_for
+from metadata.store_contract import StoreContract, Test, wait_for
 
 from kafkapy.metadata.memory import MemoryStore
 from kafkapy.metadata.store import (
@@ -36,11 +36,36 @@ NAMES = ("/a", "/a/x", "/a/y", "/b", "/b/x", "/c")
 class SharedStoreContract(StoreContract):
     """The contract of stores with `is_shared`.
 
-    A subclass says how two stores of a cluster are opened, and how a session expires.
+    A subclass makes the stores of one cluster, which it forgets between two tests, and says how a session expires.
     """
 
-    def run_with_two(self, test: TwoStores) -> None:
+    def store(self) -> MetadataStore:
+        """A store of the test's cluster, not started."""
         raise NotImplementedError
+
+    def run(self, test: Test) -> None:
+        async def opened() -> None:
+            store = self.store()
+            await store.start()
+            try:
+                await test(store)
+            finally:
+                await store.close()
+
+        asyncio.run(opened())
+
+    def run_with_two(self, test: TwoStores) -> None:
+        async def opened() -> None:
+            one, two = self.store(), self.store()
+            await one.start()
+            await two.start()
+            try:
+                await test(one, two)
+            finally:
+                await one.close()
+                await two.close()
+
+        asyncio.run(opened())
 
     async def expire(self, store: MetadataStore) -> None:
         """End the store's session at the server, as after its timeout."""

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from metadata.shared_store_contract import SharedStoreContract, TwoStores
+from metadata.shared_store_contract import SharedStoreContract
 from metadata.store_contract import StoreContract, Test
 
 from kafkapy.metadata.embedded import FILE_NAME, EmbeddedStore
@@ -230,30 +230,12 @@ class TestMemoryStore(StoreContract):
 class TestMemoryStoreOfACluster(SharedStoreContract):
     """Stores that share a tree, each on its own loop or on the same one."""
 
-    def run(self, test: Test) -> None:
-        async def opened() -> None:
-            store = MemoryStore(MemoryTree())
-            await store.start()
-            try:
-                await test(store)
-            finally:
-                await store.close()
+    @pytest.fixture(autouse=True)
+    def _tree(self) -> None:
+        self.tree = MemoryTree()
 
-        asyncio.run(opened())
-
-    def run_with_two(self, test: TwoStores) -> None:
-        async def opened() -> None:
-            self.tree = MemoryTree()
-            one, two = MemoryStore(self.tree), MemoryStore(self.tree)
-            await one.start()
-            await two.start()
-            try:
-                await test(one, two)
-            finally:
-                await one.close()
-                await two.close()
-
-        asyncio.run(opened())
+    def store(self) -> MetadataStore:
+        return MemoryStore(self.tree)
 
     async def expire(self, store: MetadataStore) -> None:
         self.tree.expire(store.session_id)

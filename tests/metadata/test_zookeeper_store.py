@@ -8,8 +8,7 @@ import uuid
 
 import pytest
 from kazoo.client import KazooClient
-from metadata.shared_store_contract import SharedStoreContract, TwoStores
-from metadata.store_contract import Test
+from metadata.shared_store_contract import SharedStoreContract
 
 from kafkapy.metadata.store import (
     MetadataStore,
@@ -24,29 +23,8 @@ class TestZooKeeperStore(SharedStoreContract):
     def _address(self, zookeeper: str) -> None:
         self.connect = f"{zookeeper}/{uuid.uuid4().hex}"
 
-    def run(self, test: Test) -> None:
-        async def opened() -> None:
-            store = ZooKeeperStore(self.connect)
-            await store.start()
-            try:
-                await test(store)
-            finally:
-                await store.close()
-
-        asyncio.run(opened())
-
-    def run_with_two(self, test: TwoStores) -> None:
-        async def opened() -> None:
-            one, two = ZooKeeperStore(self.connect), ZooKeeperStore(self.connect)
-            await one.start()
-            await two.start()
-            try:
-                await test(one, two)
-            finally:
-                await one.close()
-                await two.close()
-
-        asyncio.run(opened())
+    def store(self) -> MetadataStore:
+        return ZooKeeperStore(self.connect)
 
     async def expire(self, store: MetadataStore) -> None:
         assert isinstance(store, ZooKeeperStore)
