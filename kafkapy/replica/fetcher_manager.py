@@ -272,10 +272,9 @@ class ReplicaFetcherManager:
 
     def _tell_error(self, followed: _Followed, code: int, why: str) -> None:
         logger.warning(
-            "Partition %s is not fetched from leader %d for %d ms: %s (%s)",
+            "Partition %s is not fetched from leader %d for a while: %s (%s)",
             followed.topic_partition,
             followed.start.leader_id,
-            self._config.get_int("replica.fetch.backoff.ms"),
             ErrorCode.of(code).name,
             why,
         )
@@ -359,8 +358,12 @@ class ReplicaFetcherManager:
 
     async def _diverged(self, followed: _Followed, answer: EpochEnd) -> None:
         """The leader's answer to a Fetch names its end of the fetched epoch."""
-        cut = truncation_of(followed.start.log, answer, self._initial_offset(followed))
+        log = followed.start.log
+        before = log.log_end_offset, log.leader_epochs()
+        cut = truncation_of(log, answer, self._initial_offset(followed))
         await self._cut(followed, cut.offset)
+        if (log.log_end_offset, log.leader_epochs()) == before:
+            await self._back_off()  # the leader would say the same again
 
     async def _out_of_range(self, followed: _Followed) -> None:
         """The log's end lies outside the leader's log (AbstractFetcherThread.fetchOffsetAndTruncate)."""
@@ -373,6 +376,8 @@ class ReplicaFetcherManager:
         start = await self._leader_offset(followed, ListOffsetsTimestamp.EARLIEST)
         if start > log.log_end_offset:
             await self._empty(followed, start)
+        else:
+            await self._back_off()  # by its own word the leader has what it denied
 
     async def _leader_offset(self, followed: _Followed, timestamp: ListOffsetsTimestamp) -> int:
         """An offset of the leader's log, asked for until it comes. FENCED_LEADER_EPOCH."""

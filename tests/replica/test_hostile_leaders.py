@@ -402,6 +402,40 @@ def test_a_leader_that_diverges_for_ever_costs_no_record(tmp_path: Path) -> None
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("lie", ["diverges", "out of range"])
+def test_an_answer_that_changes_nothing_is_not_asked_for_at_once_again(tmp_path: Path, lie: str) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path, replica_fetch_backoff_ms="3600000") as (leader, follower):
+            told = 0
+
+            def lying(topic_partition: TopicPartition, answer: Answer) -> None:
+                nonlocal told
+                if topic_partition == TP and ours.log_end_offset > 0:
+                    told += 1
+                    answer.records = b""
+                    if lie == "diverges":
+                        answer.diverging_epoch = Answer.EpochEndOffset(epoch=0, end_offset=2**60)
+                    else:
+                        answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+            other = TopicPartition("orders", 1)
+            leader.log().append_as_leader(batch(3))
+            leader.log(other)
+            leader.on_answer = lying
+            ours = follower.follow()
+            beside = follower.follow(other)
+            await until(lambda: told > 0, "the lie is told")
+            for count in range(1, 21):
+                leader.log(other).append_as_leader(batch(1))
+                await until(lambda count=count: beside.log_end_offset == count, "the other partition goes on")
+            # One more may have been under way.
+            assert told <= 2
+            assert ours.log_end_offset == 3
+            assert not follower.failed
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_random_bits_never_reach_the_log(tmp_path: Path, seed: int) -> None:
     """Each answer has a few flipped bits, until there was enough of that.
