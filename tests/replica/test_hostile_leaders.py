@@ -418,15 +418,14 @@ def test_an_answer_that_changes_nothing_is_not_asked_for_at_once_again(tmp_path:
                     else:
                         answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
 
-            other = TopicPartition("orders", 1)
             leader.log().append_as_leader(batch(3))
-            leader.log(other)
+            leader.log(OTHER)
             leader.on_answer = lying
             ours = follower.follow()
-            beside = follower.follow(other)
+            beside = follower.follow(OTHER)
             await until(lambda: told > 0, "the lie is told")
             for count in range(1, 21):
-                leader.log(other).append_as_leader(batch(1))
+                leader.log(OTHER).append_as_leader(batch(1))
                 await until(lambda count=count: beside.log_end_offset == count, "the other partition goes on")
             # One more may have been under way.
             assert told <= 2
