@@ -1,4 +1,4 @@
-"""The HTTP listener that Prometheus scrapes: GET /metrics on each address of `metrics.listeners`."""
+"""The HTTP listener that Prometheus scrapes: GET and HEAD of /metrics on each address of `metrics.listeners`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from kafkapy.broker.metric_samples import encode_in_slices
 from kafkapy.errors import error_for
 
 logger = logging.getLogger("kafka.metrics.PrometheusReporter")
 
 SERVER_ERROR = -1
+IDLE_S = 30
+"""Seconds that the listener waits for the bytes of a client."""
 
 
 class MetricsListener:
@@ -46,17 +49,24 @@ class MetricsListener:
         registry = self._registry
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = IDLE_S
+
             def do_GET(self) -> None:
                 if self.path.split("?", 1)[0] not in ("/", "/metrics"):
                     self.send_error(404)
                     return
                 encode, content_type = choose_encoder(self.headers.get("Accept") or "")
-                body = encode(registry)
                 self.send_response(200)
                 self.send_header("Content-Type", content_type)
+                if self.command == "HEAD":
+                    self.end_headers()
+                    return
+                body = encode_in_slices(registry, encode)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            do_HEAD = do_GET
 
             def log_message(self, format: str, *args: object) -> None:
                 logger.debug(format, *args)

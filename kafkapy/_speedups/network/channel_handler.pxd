@@ -24,7 +24,7 @@ from kafkapy._speedups.network.purgatory cimport PurgatoryState
 from kafkapy._speedups.network.request_channel cimport RequestChannelState
 from kafkapy._speedups.network.selector cimport KafkaChannel, SelectorState
 from kafkapy._speedups.network.worker_pool cimport WorkerPoolState
-from kafkapy._speedups.requests.data_plane cimport DataPlaneState, LeftMemory
+from kafkapy._speedups.requests.data_plane cimport API_KEY_LIMIT, DataPlaneState, LeftMemory
 from kafkapy._speedups.requests.request_header cimport ApiTableState
 
 cdef enum:
@@ -71,6 +71,7 @@ cdef cppclass ProcessorState:
     int64_t stop_at_ns                      # atomic; 0: run; else stop, at the latest then (monotonic)
     int64_t started_ns                      # atomic
     int64_t connections                     # atomic, for the metrics
+    int64_t delayed[API_KEY_LIMIT]          # atomic: requests in the purgatory, by API
     # Connections that are not ready (channel_stages.pyx).
     deque[Due] setups                       # in the order of their time
     vector[Due] farewells                   # of failed authentications: few
@@ -109,6 +110,7 @@ cdef void hand_to_python(ProcessorState* p, KafkaChannel* channel) noexcept nogi
 # Queues a connection with received bytes for the end of this turn or the next.
 cdef void channel_be_ready(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 cdef void channel_unmute(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil
+cdef void channel_count_parts(ProcessorState* p, PendingRequest* pending) noexcept nogil
 cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) noexcept nogil
 # Ends a request, after its reply or without one.
 cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogil

@@ -19,6 +19,7 @@ from kafkapy._speedups.base.posix cimport (
     monotonic_ns,
 )
 from kafkapy._speedups.base.send cimport Send, send_free, send_leave
+from kafkapy._speedups.base.time_counter cimport count_some_time, count_time
 from kafkapy._speedups.base.transport cimport transport_send, transport_write_event
 from kafkapy._speedups.network.connection cimport (
     CLOSED_AT_STOP,
@@ -107,11 +108,11 @@ from kafkapy._speedups.requests.request_header cimport (
     request_header_decode,
 )
 
-cdef extern from * nogil:
-    """
-    static inline int kp_bits(uint64_t n) { return n ? 64 - __builtin_clzll(n) : 0; }
-    """
-    int bits_of "kp_bits"(uint64_t n)
+cdef void leave_purgatory(ProcessorState* p, PendingRequest* pending) noexcept nogil:
+    purgatory_remove(&p.purgatory, &pending.wait)
+    if pending.is_delayed:
+        pending.is_delayed = False
+        atomic_count_alone(&p.delayed[pending.frame.api_key], -1)
 
 
 # ---- closing ---------------------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ cdef void channel_forget_request(ProcessorState* p, KafkaChannel* channel) noexc
         return
     channel.request = NULL
     if pending.wait.place:
-        purgatory_remove(&p.purgatory, &pending.wait)
+        leave_purgatory(p, pending)
     if not p.in_flight.empty():
         p.in_flight.erase(pending.frame.token)
     if p.kept != NULL:
@@ -201,7 +202,7 @@ cdef void channel_say_farewell(ProcessorState* p, KafkaChannel* channel) noexcep
     channel.send = channel.farewell
     channel.farewell = NULL
     channel.send_api = API_SASL_AUTHENTICATE
-    channel.send_received_ns = monotonic_ns()
+    channel.send_received_ns = channel.send_started_ns = monotonic_ns()
     channel_write(p, channel)
 
 
@@ -286,10 +287,16 @@ cdef void channel_unmute(ProcessorState* p, KafkaChannel* channel, int reason) n
 cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) noexcept nogil:
     cdef ApiCounters* counters = &p.plane.apis[api]
     p.now_ns = monotonic_ns()
-    cdef int64_t took = p.now_ns - received_ns
-    cdef int slot = bits_of(<uint64_t>(took // 1000))
-    atomic_count(&counters.total_ns, took)
-    atomic_count(&counters.total_histogram[slot if slot < 31 else 31], 1)
+    count_time(&counters.total, p.now_ns - received_ns)
+
+
+cdef void channel_count_parts(ProcessorState* p, PendingRequest* pending) noexcept nogil:
+    """Counts the times of a request that gets its answer now."""
+    cdef ApiCounters* counters = &p.plane.apis[pending.frame.api_key]
+    count_time(&counters.local, pending.local_ns)
+    count_some_time(&counters.remote, pending.remote_ns)
+    if pending.answered_ns:
+        count_some_time(&counters.response_queue, p.now_ns - pending.answered_ns)
 
 
 cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
@@ -355,6 +362,7 @@ cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, in
         return
     atomic_count(&p.plane.apis[channel.send_api].response_bytes, channel.send.size)
     channel_count_total(p, channel.send_api, channel.send_received_ns)
+    count_time(&p.plane.apis[channel.send_api].send, p.now_ns - channel.send_started_ns)
     if channel.record != NULL:
         request_record_post(p.plane.events, channel.record, channel.send.size, p.now_ns - channel.send_received_ns)
         channel.record = NULL
@@ -378,6 +386,8 @@ cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* se
     channel.send = send
     channel.send_api = channel.request.frame.api_key
     channel.send_received_ns = channel.request.frame.received_ns
+    channel.send_started_ns = p.now_ns
+    channel_count_parts(p, channel.request)
     channel.record = record_of(p, channel.request)
     channel_forget_request(p, channel)
     channel_write(p, channel)
@@ -468,11 +478,14 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
         if p.stopping and (pending.api.waits_for_records or p.last_chance):
             outcome.deadline_ns = p.now_ns + 1_000_000
         purgatory_add(&p.purgatory, &pending.wait, outcome.deadline_ns)
+        pending.is_delayed = True
+        atomic_count_alone(&p.delayed[api], 1)
         return
     pending.parked = NULL
     if outcome.kind == OUTCOME_REPLY:
         channel_start_reply(p, channel, outcome.send)
     elif outcome.kind == OUTCOME_NO_REPLY:
+        channel_count_parts(p, pending)
         channel_count_total(p, api, pending.frame.received_ns)
         record = record_of(p, pending)
         if record != NULL:
@@ -488,23 +501,22 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
 
 cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_out) noexcept nogil:
     cdef PendingRequest* pending = channel.request
-    cdef ApiCounters* counters = &p.plane.apis[pending.frame.api_key]
     cdef int64_t started = monotonic_ns()
+    cdef int64_t ended
     cdef Outcome outcome
     cdef NetworkThread* thread
     memset(&outcome, 0, sizeof(outcome))
-    purgatory_remove(&p.purgatory, &pending.wait)
+    leave_purgatory(p, pending)
     pending.remote_ns += started - pending.parked_ns
-    atomic_count(&counters.remote_ns, started - pending.parked_ns)
     thread = may_be_left(p, channel, DOING_REQUEST, False)
     pending.api.resume(p.plane, pending.parked, timed_out, &outcome)
-    started = monotonic_ns() - started
-    pending.local_ns += started
-    atomic_count(&counters.local_ns, started)
+    ended = monotonic_ns()
+    pending.local_ns += ended - started
     if thread != NULL:
         if is_alone(thread):
             finish_alone(p, pending, &outcome, thread)
         thread.may_leave = False
+    p.now_ns = ended
     carry_out(p, channel, &outcome)
 
 
@@ -612,12 +624,10 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     if thread != NULL:
         if is_alone(thread):
             pending.local_ns = monotonic_ns() - started
-            atomic_count(&counters.local_ns, pending.local_ns)
             finish_alone(p, pending, &outcome, thread)
         thread.may_leave = False
     p.now_ns = monotonic_ns()
     pending.local_ns = p.now_ns - started
-    atomic_count(&counters.local_ns, pending.local_ns)
     if in_place and (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER):
         # The donation precedes carry_out: Python or a worker may have the request a moment later.
         if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:

@@ -9,7 +9,6 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.posix cimport (
-    atomic_count,
     atomic_load,
     monotonic_ns,
     pthread_mutex_lock,
@@ -424,7 +423,8 @@ cdef class NetworkRequest:
             buffer_free(&out)
             raise
         self.answered = True
-        atomic_count(&p.plane.apis[p.frame.api_key].local_ns, monotonic_ns() - p.taken_ns)
+        p.answered_ns = monotonic_ns()
+        p.local_ns = p.answered_ns - p.taken_ns
         with nogil:
             send = send_new()
             send_take_buffer(send, &out)

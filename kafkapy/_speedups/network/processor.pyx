@@ -3,7 +3,7 @@
 cimport cython
 from cython.operator cimport dereference, preincrement
 from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport strerror
+from libc.string cimport memset, strerror
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 from posix.unistd cimport close
@@ -28,6 +28,7 @@ from kafkapy._speedups.network.channel_events cimport channel_event, channel_rea
 from kafkapy._speedups.network.channel_handler cimport (
     ProcessorState,
     channel_close,
+    channel_count_parts,
     channel_count_total,
     channel_fail,
     channel_finish,
@@ -220,6 +221,7 @@ cdef void open_mail(ProcessorState* p, const Mail* mail) noexcept nogil:
         channel.tokens_follow = pending.tokens_follow
         channel_start_reply(p, channel, mail.send)
     elif mail.kind == MAIL_NO_REPLY:
+        channel_count_parts(p, pending)
         channel_count_total(p, pending.frame.api_key, pending.frame.received_ns)
         channel_forget_request(p, channel)
         channel_finish(p, channel)
@@ -514,6 +516,7 @@ cdef class Processor:
         cdef int error
         self.channel = channel
         self.state = new ProcessorState()
+        memset(&self.state.delayed[0], 0, sizeof(self.state.delayed))
         self.state.selector.epoll_fd = -1
         self.state.selector.timer_fd = -1
         self.state.plane = channel.plane.state
@@ -574,7 +577,8 @@ cdef class Processor:
 
     def counters(self):
         """connections (open now), idle_ns (time spent waiting), running_ns (time since the thread started; 0
-        before)."""
+        before), delayed (requests in the purgatory, by API key)."""
+        cdef int i
         cdef int64_t started = atomic_load(&self.state.started_ns)
         cdef int64_t waiting = atomic_load(&self.state.selector.waiting_since_ns)
         cdef int64_t now = monotonic_ns()
@@ -582,4 +586,9 @@ cdef class Processor:
             "connections": atomic_load(&self.state.connections),
             "idle_ns": atomic_load(&self.state.selector.idle_ns) + (now - waiting if waiting else 0),
             "running_ns": now - started if started else 0,
+            "delayed": {
+                i: atomic_load(&self.state.delayed[i])
+                for i in range(API_KEY_LIMIT)
+                if self.state.apis.apis[i].served != NULL
+            },
         }

@@ -11,11 +11,7 @@ class ApiCounters(TypedDict):
     errors: int
     request_bytes: int
     response_bytes: int
-    queue_ns: int
-    local_ns: int
-    remote_ns: int
-    total_ns: int
-    total_histogram: list[int]
+    times: dict[str, tuple[int, list[int]]]
 
 class DataPlane:
     def __init__(
