@@ -57,6 +57,7 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "register_group_assignors": ("name", "assign"),
     "register_metrics_reporters": ("start", "close"),
+    "register_client_telemetry_receivers": ("receive", "close"),
     "register_replica_selectors": ("select", "close"),
 }
 """Methods and attributes of what the factories of a hook make."""

@@ -32,7 +32,8 @@ class MetricSpec:
 _TOPIC, _PARTITION, _REQUEST, _GROUP = ("topic",), ("topic", "partition"), ("request",), ("consumergroup",)
 
 METRICS: Final = (
-    MetricSpec("kafka_server_brokertopicmetrics_messagesin", COUNTER, _TOPIC, "Records appended. An empty topic is all topics, here and below."),
+    MetricSpec("kafka_server_brokertopicmetrics_messagesin", COUNTER, _TOPIC,
+               "Records appended. An empty topic is all topics, here and below."),
     MetricSpec("kafka_server_brokertopicmetrics_bytesin", COUNTER, _TOPIC, "Bytes of record batches appended."),
     MetricSpec("kafka_server_brokertopicmetrics_bytesout", COUNTER, _TOPIC, "Bytes of record batches fetched."),
     MetricSpec("kafka_server_brokertopicmetrics_bytesrejected", COUNTER, _TOPIC, "Bytes of record batches refused."),
@@ -75,7 +76,8 @@ METRICS: Final = (
     MetricSpec("kafka_topic_partitions", GAUGE, _TOPIC, "Partitions of a topic; from the controller."),
     MetricSpec("kafka_topic_partition_current_offset", GAUGE, _PARTITION,
                "High watermark of a partition; from its leader."),
-    MetricSpec("kafka_topic_partition_oldest_offset", GAUGE, _PARTITION, "First offset of a partition; from its leader."),
+    MetricSpec("kafka_topic_partition_oldest_offset", GAUGE, _PARTITION,
+               "First offset of a partition; from its leader."),
     MetricSpec("kafka_topic_partition_leader", GAUGE, _PARTITION,
                "Id of a partition's leader; from the leader, and from the controller where it is -1."),
     MetricSpec("kafka_topic_partition_leader_is_preferred", GAUGE, _PARTITION,
@@ -158,7 +160,8 @@ METRICS: Final = (
     MetricSpec("kafka_network_requestmetrics_responsebytes", COUNTER, _REQUEST, "Bytes of responses."),
     MetricSpec("kafka_network_requestmetrics_requestqueuetimems", HISTOGRAM, _REQUEST,
                "Ms that requests waited for the control loop."),
-    MetricSpec("kafka_network_requestmetrics_localtimems", HISTOGRAM, _REQUEST, "Ms that the broker worked on requests."),
+    MetricSpec("kafka_network_requestmetrics_localtimems", HISTOGRAM, _REQUEST,
+               "Ms that the broker worked on requests."),
     MetricSpec("kafka_network_requestmetrics_remotetimems", HISTOGRAM, _REQUEST,
                "Ms that requests waited for data or replicas."),
     MetricSpec("kafka_network_requestmetrics_responsequeuetimems", HISTOGRAM, _REQUEST,

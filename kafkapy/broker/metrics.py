@@ -60,8 +60,8 @@ _API_TIMES: Final = {
     "responsequeuetimems": "response_queue",
     "responsesendtimems": "send",
     "throttletimems": "throttle",
-    "totaltimems": "total",
 }
+"""The parts of Processor.counters' times by Kafka's names."""
 _AUTHENTICATION_COUNTERS: Final = {
     "successfulauthentication": "authenticated",
     "failedauthentication": "failed",
@@ -352,20 +352,23 @@ class BrokerCollector(Collector):
         verification_times.add_metric((), [*buckets[:-1], ("+Inf", so_far)], verification.times.total_ms)
 
     def _requests(self, add: Any, families: Mapping[str, Any]) -> None:
-        for key, counters in self._server.socket_server.counters()["apis"].items():
+        found = self._server.socket_server.counters()
+        for key, counters in found["apis"].items():
             try:
                 title = ApiKeys(key).title
             except ValueError:
                 title = f"Unknown{key}"
             for name, counter in _API_COUNTERS.items():
                 add(f"kafka_network_requestmetrics_{name}", counters[counter], title)
-            answered = sum(counters["times"]["total"][1])
-            for suffix, time_name in _API_TIMES.items():
+            total = counters["total_histogram"]
+            name = "kafka_network_requestmetrics_totaltimems"
+            self._histogram(families[name], name, title, total, 0, counters["total_ns"], TOTAL_BUCKETS)
+            for suffix, part in _API_TIMES.items():
                 name = f"kafka_network_requestmetrics_{suffix}"
-                total_ns, counts = counters["times"][time_name]
-                powers = TOTAL_BUCKETS if time_name == "total" else BUCKETS
-                without = max(answered - sum(counts), 0)
-                self._histogram(families[name], name, title, counts, without, total_ns, powers)
+                spent_ns, counts = found["times"].get(key, {}).get(part, (0, [0] * len(total)))
+                # Requests that never waited are not counted where they did not.
+                without = max(sum(total) - sum(counts), 0)
+                self._histogram(families[name], name, title, counts, without, spent_ns, BUCKETS)
         for title, (spent_ms, memory) in self._server.conversions.price().items():
             add("kafka_network_requestmetrics_messageconversionstimems", spent_ms, title)
             add("kafka_network_requestmetrics_temporarymemorybytes", memory, title)

@@ -29,11 +29,12 @@ class MetricsListener:
     KafkaServer. `setting` is what the addresses are called in errors.
     """
 
-    def __init__(self, addresses: Iterable[str], collector: Collector, setting: str = "metrics.listeners") -> None:
+    def __init__(self, addresses: Iterable[str], *collectors: Collector, setting: str = "metrics.listeners") -> None:
         self._setting = setting
         self._addresses = list(addresses)
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(collector)
+        for collector in collectors:
+            self._registry.register(collector)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)

@@ -1,7 +1,7 @@
-"""The numbers that kafka_exporter gives, from this broker: offsets, replicas in sync, committed offsets, lag, members.
+"""The numbers that kafka_exporter gives: offsets and replicas of partitions, offsets, lag and members of groups.
 
-Each series comes from one broker of a cluster, so that sums over brokers are right: a partition from its leader, a group
-from its coordinator, the rest from the controller.
+One broker of a cluster gives each series, so that sums over brokers are right: a partition's leader, a group's
+coordinator, and the controller the rest.
 """
 
 from __future__ import annotations
@@ -94,9 +94,7 @@ def _add_group(
             continue
         total = sums.setdefault(topic, [0, 0, 0])
         total[0] += committed.offset
-        samples.add_by_partition(
-            "kafka_consumergroup_current_offset", committed.offset, group_id, topic, str(number)
-        )
+        samples.add_by_partition("kafka_consumergroup_current_offset", committed.offset, group_id, topic, str(number))
         end = ends.get(partition)
         if end is not None:
             lag = max(end - committed.offset, 0)

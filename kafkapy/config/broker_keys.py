@@ -125,7 +125,13 @@ SERVER_KEYS = (
     K("kafka.metrics.reporters", LIST, [], None, LOW, NO_EFFECT),
     K("kafka.metrics.polling.interval.secs", INT, 10, at_least(1), LOW, NO_EFFECT),
     K("telemetry.max.bytes", INT, 1024 * 1024, at_least(1), LOW,
-      "Largest size in bytes of the metrics that a client pushes, after compression."),
+      "Largest size in bytes of the metrics that a client pushes, after compression. Decompressed they may have four "
+      "times this size."),
+    K("kafkapy.client.telemetry.receivers", LIST, [], None, LOW,
+      "Names of registered receivers of the metrics that clients push (KIP-714). With metrics.listeners the broker "
+      "shows these metrics itself."),
+    K("kafkapy.client.telemetry.max.series", INT, 20_000, at_least(0), LOW,
+      "Largest number of series that clients' metrics may have together at metrics.listeners."),
     K("kafkapy.metadata.store", STRING, None, non_empty(), HIGH,
       "Registered store of the cluster metadata: embedded (a file in the metadata directory; one broker), zookeeper, "
       "etcd, memory, or one from a plugin. "

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from kafkapy._speedups.base.posix cimport atomic_count, atomic_load
+from kafkapy._speedups.base.posix cimport atomic_count, atomic_count_alone, atomic_load
 
 cdef enum:
     TIME_BUCKETS = 32
@@ -14,21 +14,26 @@ cdef struct TimeCounter:
 
 cdef extern from * nogil:
     """
-    static inline int kp_bits(uint64_t n) { return n ? 64 - __builtin_clzll(n) : 0; }
+    static inline int kp_time_slot(int64_t ns) {
+        uint64_t us = ns > 0 ? (uint64_t)ns / 1000 : 0;
+        int bits = us ? 64 - __builtin_clzll(us) : 0;
+        return bits < 31 ? bits : 31;
+    }
     """
-    int bits_of "kp_bits"(uint64_t n)
+    int time_slot "kp_time_slot"(int64_t ns)
 
 
 cdef inline void count_time(TimeCounter* counter, int64_t took_ns) noexcept nogil:
-    cdef int slot = bits_of(<uint64_t>took_ns // 1000) if took_ns > 0 else 0
-    atomic_count(&counter.total_ns, took_ns if took_ns > 0 else 0)
-    atomic_count(&counter.buckets[slot if slot < TIME_BUCKETS - 1 else TIME_BUCKETS - 1], 1)
-
-
-# A time that most requests do not have: they cost nothing, and the reader adds them to the lowest bucket.
-cdef inline void count_some_time(TimeCounter* counter, int64_t took_ns) noexcept nogil:
     if took_ns > 0:
-        count_time(counter, took_ns)
+        atomic_count(&counter.total_ns, took_ns)
+    atomic_count(&counter.buckets[time_slot(took_ns)], 1)
+
+
+# The same with one counting thread.
+cdef inline void count_time_alone(TimeCounter* counter, int64_t took_ns) noexcept nogil:
+    if took_ns > 0:
+        atomic_count_alone(&counter.total_ns, took_ns)
+    atomic_count_alone(&counter.buckets[time_slot(took_ns)], 1)
 
 
 cdef inline tuple time_of(TimeCounter* counter):

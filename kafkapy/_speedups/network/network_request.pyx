@@ -9,6 +9,7 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.posix cimport (
+    atomic_count,
     atomic_load,
     monotonic_ns,
     pthread_mutex_lock,
@@ -423,8 +424,8 @@ cdef class NetworkRequest:
             buffer_free(&out)
             raise
         self.answered = True
-        p.answered_ns = monotonic_ns()
-        p.local_ns = p.answered_ns - p.taken_ns
+        p.local_ns = monotonic_ns() - p.taken_ns
+        atomic_count(&p.plane.apis[p.frame.api_key].local_ns, p.local_ns)
         with nogil:
             send = send_new()
             send_take_buffer(send, &out)

@@ -45,8 +45,6 @@ cdef cppclass PendingRequest:
     int64_t taken_ns            # when Python took it
     int64_t local_ns            # so far, for the request log: being handled
     int64_t remote_ns           # parked
-    bint is_delayed             # counted in its Processor's purgatory
-    int64_t answered_ns         # monotonic, when Python answered; 0: it has not
 
 # A worker's part of an OUTCOME_WORKER.
 cdef void pending_work(PendingRequest* p) noexcept nogil

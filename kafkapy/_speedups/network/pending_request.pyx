@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from kafkapy._speedups.base.posix cimport atomic_add, monotonic_ns
+from kafkapy._speedups.base.posix cimport atomic_add, atomic_count, monotonic_ns
 from kafkapy._speedups.base.send cimport send_free
 from kafkapy._speedups.network.connection cimport ConnectionInfo, connection_ref, connection_unref
 from kafkapy._speedups.network.mailbox cimport MAIL_OUTCOME, Mailbox, mailbox_post_token, mailbox_wake, next_token
@@ -47,8 +47,6 @@ cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Ma
     p.taken_ns = 0
     p.local_ns = 0
     p.remote_ns = 0
-    p.answered_ns = 0
-    p.is_delayed = False
     return p
 
 
@@ -59,6 +57,7 @@ cdef void pending_work(PendingRequest* p) noexcept nogil:
     # This time is no wait.
     p.parked_ns += took
     p.local_ns += took
+    atomic_count(&p.plane.apis[p.frame.api_key].local_ns, took)
     p.outcome.kind = OUTCOME_RESUME
     p.outcome.parked = p.parked
 

@@ -11,6 +11,7 @@ from posix.unistd cimport close
 from kafkapy._speedups.base.blocking cimport start_on_thread, thread_self
 from kafkapy._speedups.base.posix cimport (
     atomic_count,
+    atomic_count_alone,
     atomic_load,
     atomic_store,
     monotonic_ns,
@@ -24,8 +25,10 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.send cimport send_free
+from kafkapy._speedups.base.time_counter cimport time_of
 from kafkapy._speedups.network.channel_events cimport channel_event, channel_read
 from kafkapy._speedups.network.channel_handler cimport (
+    ApiTimes,
     ProcessorState,
     channel_close,
     channel_count_parts,
@@ -109,6 +112,7 @@ from kafkapy._speedups.network.selector cimport (
 )
 from kafkapy._speedups.network.worker_pool cimport WorkerPool
 from kafkapy._speedups.requests.apis cimport data_plane_forget, data_plane_thread_begin
+from kafkapy._speedups.requests.data_plane cimport API_KEY_LIMIT
 
 cdef enum:
     REQUESTS_HELD = 16      # for the control loop, before it is woken
@@ -276,6 +280,7 @@ cdef void expire(ProcessorState* p) noexcept nogil:
             break
         channel = in_flight_of(p, entry.token)
         if channel != NULL:
+            atomic_count_alone(&p.delayed[channel.request.frame.api_key], -1)
             request_resume(p, channel, True)
     if not p.setups.empty() or not p.farewells.empty():
         stage_expire(p)
@@ -504,6 +509,17 @@ cdef pthread_cond_t an_end          # a Processor has ended
 pthread_cond_init(&an_end, NULL)
 
 
+cdef dict times_of(ApiTimes* times):
+    return {
+        "queue": time_of(&times.queue),
+        "local": time_of(&times.local),
+        "remote": time_of(&times.remote),
+        "response_queue": time_of(&times.response_queue),
+        "send": time_of(&times.send),
+        "throttle": time_of(&times.throttle),
+    }
+
+
 @cython.no_gc_clear
 cdef class Processor:
     """Owns one network thread's connections. The SocketServer makes it, and starts a thread on `run`; any thread may
@@ -517,6 +533,7 @@ cdef class Processor:
         self.channel = channel
         self.state = new ProcessorState()
         memset(&self.state.delayed[0], 0, sizeof(self.state.delayed))
+        memset(&self.state.times[0], 0, sizeof(self.state.times))
         self.state.selector.epoll_fd = -1
         self.state.selector.timer_fd = -1
         self.state.plane = channel.plane.state
@@ -577,7 +594,9 @@ cdef class Processor:
 
     def counters(self):
         """connections (open now), idle_ns (time spent waiting), running_ns (time since the thread started; 0
-        before), delayed (requests in the purgatory, by API key)."""
+        before), delayed (requests in the purgatory, by API key), times ({API key: {part: (total in ns, counts)}}, for
+        each part of a request's time a list whose number i counts requests that took less than 2**i microseconds,
+        and not less than 2**(i-1); all but local and send without the requests that have no such time)."""
         cdef int i
         cdef int64_t started = atomic_load(&self.state.started_ns)
         cdef int64_t waiting = atomic_load(&self.state.selector.waiting_since_ns)
@@ -590,5 +609,10 @@ cdef class Processor:
                 i: atomic_load(&self.state.delayed[i])
                 for i in range(API_KEY_LIMIT)
                 if self.state.apis.apis[i].served != NULL
+            },
+            "times": {
+                i: times_of(&self.state.times[i])
+                for i in range(API_KEY_LIMIT)
+                if atomic_load(&self.state.plane.apis[i].requests)
             },
         }

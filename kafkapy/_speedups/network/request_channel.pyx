@@ -20,7 +20,6 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
-from kafkapy._speedups.base.time_counter cimport count_some_time
 from kafkapy._speedups.network.connection cimport ConnectionRegistry
 from kafkapy._speedups.network.mailbox cimport MAIL_LOOK, Mailbox, mailbox_hold, mailbox_let_go, mailbox_post_token
 from kafkapy._speedups.network.memory_pool cimport MemoryPool
@@ -132,7 +131,7 @@ cdef class RequestChannel:
             taken.pop_front()
             p.taken_ns = now
             if p.ask == NULL:
-                count_some_time(&self.plane.state.apis[p.frame.api_key].queue, now - p.parked_ns)
+                atomic_count(&self.plane.state.apis[p.frame.api_key].queue_ns, now - p.parked_ns)
             requests.append(network_request_make(self, p))
         return requests
 

@@ -74,7 +74,6 @@ cdef cppclass KafkaChannel:
     RequestRecord* record       # of the request with the current reply, for the request log; NULL: not logged
     int send_api                # API of the current reply, for the counters
     int64_t send_received_ns
-    int64_t send_started_ns
 
 cdef cppclass SelectorState:
     int epoll_fd

@@ -33,7 +33,6 @@ from kafkapy._speedups.base.event_queue cimport EventQueueState
 from kafkapy._speedups.base.posix cimport atomic_load, pthread_rwlock_t
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.base.send cimport Send
-from kafkapy._speedups.base.time_counter cimport TimeCounter
 from kafkapy._speedups.base.wire cimport ByteBuffer
 from kafkapy._speedups.log.layout cimport LogState, wake_function
 from kafkapy._speedups.requests.fetch_session cimport FetchSessionCacheState
@@ -66,18 +65,15 @@ cdef cppclass AuthorizationCache:
     uint64_t owner                  # a hash of the connection's principal; 0: it has not authenticated
 
 cdef cppclass ApiCounters:
-    """A time that is zero for most requests is counted only for the others (see count_some_time)."""
     int64_t requests
     int64_t errors
     int64_t request_bytes
     int64_t response_bytes
-    TimeCounter queue               # in the RequestChannel, waiting for Python; only where there is one
-    TimeCounter local               # in the handler
-    TimeCounter remote              # parked; only where there is one
-    TimeCounter response_queue      # from Python's answer to the network thread's; only where there is one
-    TimeCounter send                # from the first attempt to write the reply to its last byte
-    TimeCounter throttle            # muted after the reply for a quota; only where there is one
-    TimeCounter total               # frame complete to last byte of the reply given to the kernel
+    int64_t queue_ns                # in the RequestChannel, waiting for Python
+    int64_t local_ns                # in the handler
+    int64_t remote_ns               # parked
+    int64_t total_ns                # frame complete to last byte of the reply given to the kernel
+    int64_t total_histogram[32]     # count of requests with total time < 2**i microseconds
 
 cdef cppclass NodeEndpoint:
     """The address of a broker for the clients of one listener."""

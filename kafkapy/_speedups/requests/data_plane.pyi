@@ -11,7 +11,11 @@ class ApiCounters(TypedDict):
     errors: int
     request_bytes: int
     response_bytes: int
-    times: dict[str, tuple[int, list[int]]]
+    queue_ns: int
+    local_ns: int
+    remote_ns: int
+    total_ns: int
+    total_histogram: list[int]
 
 class DataPlane:
     def __init__(

@@ -8,7 +8,6 @@ NodeEndpoints (Produce v10+, Fetch v16+; KIP-951), written here because both rep
 
 cimport cython
 from cython.operator cimport dereference, preincrement
-from libc.string cimport memset
 
 from kafkapy._speedups.base.event_queue cimport EventQueue
 from kafkapy._speedups.base.posix cimport (
@@ -20,7 +19,6 @@ from kafkapy._speedups.base.posix cimport (
     pthread_rwlock_wrlock,
     rwlock_init,
 )
-from kafkapy._speedups.base.time_counter cimport time_of
 from kafkapy._speedups.base.wire cimport (
     buffer_free,
     buffer_init,
@@ -37,6 +35,7 @@ cdef dict SELECTORS = {"leader": SELECT_LEADER, "rack_aware": SELECT_SAME_RACK, 
 
 cdef enum:
     NODE_ENDPOINTS_TAG = 0
+    HISTOGRAM_BUCKETS = 32
     MIN_FETCH_MAX_BYTES = 1024          # Kafka's lower bound of fetch.max.bytes
 
 
@@ -100,6 +99,8 @@ cdef class DataPlane:
 
     def __cinit__(self, int32_t node_id, PartitionTable partitions not None, FetchSessionCache sessions not None,
                   EventQueue events not None, int32_t fetch_max_bytes=57671680):
+        cdef int i
+        cdef int j
         self.state = new DataPlaneState()
         self.partitions = partitions
         self.sessions = sessions
@@ -114,7 +115,17 @@ cdef class DataPlane:
         self.state.verify_transactions = 1
         self.state.replica_selector = SELECT_LEADER
         rwlock_init(&self.state.endpoints_lock)
-        memset(&self.state.apis[0], 0, sizeof(self.state.apis))
+        for i in range(API_KEY_LIMIT):
+            self.state.apis[i].requests = 0
+            self.state.apis[i].errors = 0
+            self.state.apis[i].request_bytes = 0
+            self.state.apis[i].response_bytes = 0
+            self.state.apis[i].queue_ns = 0
+            self.state.apis[i].local_ns = 0
+            self.state.apis[i].remote_ns = 0
+            self.state.apis[i].total_ns = 0
+            for j in range(HISTOGRAM_BUCKETS):
+                self.state.apis[i].total_histogram[j] = 0
 
     def __dealloc__(self):
         if self.state != NULL:
@@ -223,10 +234,10 @@ cdef class DataPlane:
             pthread_rwlock_unlock(&self.state.endpoints_lock)
 
     def counters(self):
-        """{api key: {counter: value}} of the APIs with at least one request. `times` has, for each of TIMES, the total in
-        ns, and a list whose number i counts requests that took less than 2**i microseconds (and not less than
-        2**(i-1))."""
+        """{api key: {counter: value}} of the APIs with at least one request; times in nanoseconds. `total_histogram[i]`
+        counts requests whose total time was below 2**i microseconds (and not below 2**(i-1))."""
         cdef int i
+        cdef int j
         cdef ApiCounters* api
         out = {}
         for i in range(API_KEY_LIMIT):
@@ -238,14 +249,10 @@ cdef class DataPlane:
                 "errors": atomic_load(&api.errors),
                 "request_bytes": atomic_load(&api.request_bytes),
                 "response_bytes": atomic_load(&api.response_bytes),
-                "times": {
-                    "queue": time_of(&api.queue),
-                    "local": time_of(&api.local),
-                    "remote": time_of(&api.remote),
-                    "response_queue": time_of(&api.response_queue),
-                    "send": time_of(&api.send),
-                    "throttle": time_of(&api.throttle),
-                    "total": time_of(&api.total),
-                },
+                "queue_ns": atomic_load(&api.queue_ns),
+                "local_ns": atomic_load(&api.local_ns),
+                "remote_ns": atomic_load(&api.remote_ns),
+                "total_ns": atomic_load(&api.total_ns),
+                "total_histogram": [atomic_load(&api.total_histogram[j]) for j in range(HISTOGRAM_BUCKETS)],
             }
         return out

@@ -89,6 +89,8 @@ SERVED: Final[Mapping[int, ServedApi]] = {
     ApiKeys.ALLOCATE_PRODUCER_IDS: ServedApi(0, 0, 0),
     ApiKeys.CONSUMER_GROUP_HEARTBEAT: ServedApi(0, 1, 0),
     ApiKeys.CONSUMER_GROUP_DESCRIBE: ServedApi(0, 1, 0),
+    ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS: ServedApi(0, 0, 0),
+    ApiKeys.PUSH_TELEMETRY: ServedApi(0, 0, 0),
     ApiKeys.LIST_CONFIG_RESOURCES: ServedApi(0, 1, 0),
     ApiKeys.DESCRIBE_TOPIC_PARTITIONS: ServedApi(0, 0, 0),
 }
@@ -102,8 +104,11 @@ BETWEEN_BROKERS: Final = frozenset((
 """APIs for other brokers. A broker that can have no other serves none of them: one such request could stop it."""
 
 
-def served_apis(in_cluster: bool) -> Mapping[int, ServedApi]:
-    """The APIs that a broker serves, alone or as one that may have others."""
-    if in_cluster:
-        return SERVED
-    return {key: served for key, served in SERVED.items() if key not in BETWEEN_BROKERS}
+TELEMETRY: Final = frozenset((ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS, ApiKeys.PUSH_TELEMETRY))
+"""APIs for clients' metrics. Clients push where they are served, so they are served only where somebody reads."""
+
+
+def served_apis(in_cluster: bool, telemetry: bool = False) -> Mapping[int, ServedApi]:
+    """The APIs that a broker serves, alone or as one that may have others, with or without readers of telemetry."""
+    left_out = (frozenset() if in_cluster else BETWEEN_BROKERS) | (frozenset() if telemetry else TELEMETRY)
+    return {key: served for key, served in SERVED.items() if key not in left_out}

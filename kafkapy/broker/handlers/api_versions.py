@@ -1,9 +1,10 @@
 """ApiVersions, API key 18: versions 0 to 5.
 
 The response lists the versions in `handlers.SERVED`; a broker that can have no other leaves out the APIs between
-brokers. An unknown version gets UNSUPPORTED_VERSION and the whole list in version 0 (KIP-511), so that any client can
-fall back. A client name with other characters than letters, digits, "-" and "." gets INVALID_REQUEST. A client that
-expected another cluster or node gets REBOOTSTRAP_REQUIRED. Features come from kafkapy.broker.features.
+brokers, and a broker without readers of telemetry those of client metrics. An unknown version gets UNSUPPORTED_VERSION
+and the whole list in version 0 (KIP-511), so that any client can fall back. A client name with other characters than
+letters, digits, "-" and "." gets INVALID_REQUEST. A client that expected another cluster or node gets
+REBOOTSTRAP_REQUIRED. Features come from kafkapy.broker.features.
 
 Versions:
 0: the API (KIP-35).
@@ -19,12 +20,13 @@ Known gaps: none.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from kafkapy.broker.context import RequestContext
+from kafkapy.broker.context import BrokerContext, RequestContext
 from kafkapy.broker.features import FEATURES
 from kafkapy.broker.handlers import served_apis
 from kafkapy.errors import ErrorCode
-from kafkapy.network.api_table import DATA_PLANE_APIS
+from kafkapy.network.api_table import DATA_PLANE_APIS, ServedApi
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 REQUEST = ApiVersionsRequest
@@ -35,6 +37,10 @@ FIRST_WITH_LEVEL_0 = 4
 ANY_NODE = -1
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def _served(broker: BrokerContext) -> Mapping[int, ServedApi]:
+    return served_apis(broker.store.is_shared, broker.telemetry is not None)
 
 
 async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -56,7 +62,7 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
         context.request.set_client_software(request.client_software_name, request.client_software_version)
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=served.low, max_version=served.high)
-        for key, served in sorted({**served_apis(context.broker.store.is_shared), **DATA_PLANE_APIS}.items())
+        for key, served in sorted({**_served(context.broker), **DATA_PLANE_APIS}.items())
     ]
     return ApiVersionsResponse(
         error_code=error,

@@ -32,14 +32,15 @@ class Metrics(Part):
         from kafkapy.broker.metrics import BrokerCollector
 
         broker.context.coordinators.make_all()  # collectors are called on threads of their own
-        collector = BrokerCollector(broker)
+        telemetry = broker.context.telemetry
+        collectors = [BrokerCollector(broker), *([] if telemetry is None else [telemetry.series])]
         for reporter in reporters:
-            reporter.start([collector])
+            reporter.start(collectors)
             self._reporters.append(reporter)
         if addresses:
             from kafkapy.broker.metrics_listener import MetricsListener
 
-            broker.metrics_listener = MetricsListener(addresses, collector)
+            broker.metrics_listener = MetricsListener(addresses, *collectors)
             broker.metrics_listener.start()
 
     async def stop(self, broker: Broker) -> None:
