@@ -50,6 +50,7 @@ FOR_GOOD: Final = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_RECORD
 """Errors after which the client pushes no more."""
 OTHER_NAMES: Final = {f"throttle.time.{which}": f"produce.throttle.time.{which}" for which in ("avg", "max")}
 """Kafka's names of a producer's metrics that `metrics()` names as kafka-python does."""
+KNOWN_CODECS: Final = frozenset(int(codec) for codec in CompressionType)
 _PARTITION: Final = re.compile(r"(.+)-(\d+)")
 
 Groups = Mapping[str, Mapping[str, Any]]
@@ -97,9 +98,11 @@ class TelemetryReporter:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         if self._subscription is not None and self._subscription.requested_metrics and not self._network.closed:
-            with contextlib.suppress(KafkaError, TimeoutError):
+            try:
                 async with asyncio.timeout(timeout_s):
                     await self._push(self._subscription, terminating=True)
+            except Exception as error:  # nothing of this may keep a client from closing
+                logger.debug("The last push of metrics failed: %s", error)
 
     async def _run(self) -> None:
         pause_s: float | None = 0.0
@@ -262,7 +265,7 @@ def encode(
         for key, text in number.attributes:
             point.attributes.add(key=key).value.string_value = text
     payload = data.SerializeToString()
-    known = [codec for codec in accepted if codec in CompressionType]
+    known = [codec for codec in accepted if codec in KNOWN_CODECS]
     if not known:
         return CompressionType.NONE, payload
     return known[0], bytes(compress(known[0], payload))
