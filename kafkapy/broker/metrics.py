@@ -144,9 +144,11 @@ class BrokerCollector(Collector):
 
     def _collect(self) -> list[Metric]:
         config = self._server.context.config
-        topics, groups = (
-            Filter(config.get_str(f"kafkapy.metrics.{kind}.include"), config.get_str(f"kafkapy.metrics.{kind}.exclude"))
-            for kind in ("topic", "group")
+        topics = Filter(
+            config.get_str("kafkapy.metrics.topic.include"), config.get_str("kafkapy.metrics.topic.exclude")
+        )
+        groups = Filter(
+            config.get_str("kafkapy.metrics.group.include"), config.get_str("kafkapy.metrics.group.exclude")
         )
         samples = Samples(config.get_int("kafkapy.metrics.max.series"))
         add, families = samples.add, samples.families
