@@ -1,6 +1,6 @@
 """A histogram of times for the metrics: threads count, the collector reads."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 
 from kafkapy._speedups.base.posix cimport atomic_count, atomic_count_alone, atomic_load
 
