@@ -176,14 +176,17 @@ class Cluster:
         racks: bool = False,
         java: Collection[int] = (),
         release: str = "3.9",
+        prepare: Callable[[Member | JavaMember], None] | None = None,
     ) -> None:
+        """`prepare` may change a new broker's `overrides`."""
         self._java = java
-        self._release = release
+        self.release = release
         self.directory = directory
         self.store = ZooKeeper(directory / "zookeeper") if store == "zookeeper" else Etcd(directory / "etcd")
         self._overrides = KEYS | dict(overrides or {})
         self._racks = racks
         self._count = count
+        self._prepare = prepare
         self.members: dict[int, Member | JavaMember] = {}
 
     def __enter__(self) -> Cluster:
@@ -218,7 +221,9 @@ class Cluster:
         home = self.directory / f"broker-{broker_id}"
         member: Member | JavaMember = Member(broker_id, home, keys)
         if broker_id in self._java:
-            member = JavaMember(self._release, broker_id, home, keys, where["zookeeper.connect"])
+            member = JavaMember(self.release, broker_id, home, keys, where["zookeeper.connect"])
+        if self._prepare is not None:
+            self._prepare(member)
         self.members[broker_id] = member
         return member
 
