@@ -124,9 +124,7 @@ def proxy(tmp_path: Path) -> Iterator[Refusing]:
 def in_the_log(proxy: Refusing, count: int) -> list[bytes]:
     """The values of the partition; there are at least so many."""
     values: list[bytes] = []
-    with KafkaConsumer(
-        TOPIC, bootstrap_servers=f"127.0.0.1:{proxy.port}", auto_offset_reset="earliest"
-    ) as consumer:
+    with KafkaConsumer(TOPIC, bootstrap_servers=f"127.0.0.1:{proxy.port}", auto_offset_reset="earliest") as consumer:
 
         def more() -> bool:
             for records in consumer.poll(300).values():
