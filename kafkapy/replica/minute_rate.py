@@ -1,4 +1,4 @@
-"""The rate of events over the last minute, as the meters of Kafka's metrics compute it."""
+"""The rate of events over the last minute, as in Kafka's meters."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ beside it."""
 
 
 def served_apis(in_cluster: bool, with_zookeeper: bool) -> Mapping[int, ServedApi]:
-    """The APIs that a broker serves, alone or as one that may have others, and with which metadata store."""
+    """The APIs that a broker serves, alone or in a cluster, with ZooKeeper or another store."""
     left_out: frozenset[ApiKeys] = frozenset()
     if not in_cluster:
         left_out |= BETWEEN_BROKERS
