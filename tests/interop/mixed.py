@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from interop.conftest import run_java, with_jars
+from interop.conftest import with_jars
+from interop.tool_runner import ToolRunner
 from peers.apache_kafka import PeerMissingError, java
 from system.cluster.processes import Cluster, JavaMember, Member, wait_until
 
@@ -77,11 +78,6 @@ def make_controller(cluster: Cluster, broker_id: int) -> None:
     raise AssertionError(f"broker {broker_id} never became the controller")
 
 
-def described(cluster: Cluster, broker_id: int) -> str:
-    """All topics as Kafka's tool shows them from one broker."""
-    return run_java(TOOLS, TOPICS, "--bootstrap-server", cluster[broker_id].bootstrap, "--describe")
-
-
 def topic_config(cluster: Cluster, broker_id: int, topic: str, key: str) -> str:
     """A key of a topic's configuration as one broker has it."""
     with KafkaAdminClient(bootstrap_servers=cluster[broker_id].bootstrap) as admin:
@@ -90,15 +86,30 @@ def topic_config(cluster: Cluster, broker_id: int, topic: str, key: str) -> str:
 
 
 def check_descriptions(cluster: Cluster) -> str:
-    """All live brokers describe all topics alike to Kafka's tool; what they tell."""
-    told: dict[int, str] = {}
+    """kafka-topics --describe of all topics tells the same from all live brokers; what it tells.
 
-    def alike() -> bool:
-        told.update({member.broker_id: described(cluster, member.broker_id) for member in cluster.live})
-        return len(set(told.values())) == 1
+    The order of the topics is of no account: the tool has them in a hash map.
+    """
+    told: dict[int, list[str]] = {}
+    with ToolRunner(TOOLS, "") as tools:
 
-    wait_until(alike, lambda: f"all brokers describe the topics alike: {told}")
-    return next(iter(told.values()))
+        def alike() -> bool:
+            for member in cluster.live:
+                tools.bootstrap = member.bootstrap
+                told[member.broker_id] = sorted(tools.done(TOPICS, "--describe").splitlines())
+            first, *others = told.values()
+            return all(each == first for each in others)
+
+        def differences() -> str:
+            lines = set.union(*map(set, told.values()))
+            return "\n".join(
+                f"{line}: only of {[broker for broker, each in told.items() if line in each]}"
+                for line in sorted(lines)
+                if any(line not in each for each in told.values())
+            )
+
+        wait_until(alike, lambda: f"all brokers describe the topics alike: {differences()}")
+    return "\n".join(next(iter(told.values())))
 
 
 def check_replicas(cluster: Cluster, topic: str) -> None:

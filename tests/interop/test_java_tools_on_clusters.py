@@ -111,7 +111,7 @@ def test_topics(cluster: Cluster, tools: ToolRunner, topic: str) -> None:
 
 def test_reassign_partitions(cluster: Cluster, tools: ToolRunner, topic: str, tmp_path: Path) -> None:
     create(cluster, tools, topic, [[1, 2], [1, 2]])
-    fill(cluster, topic, 2, size=100_000)
+    fill(cluster, topic, 2, size=100_000, count=100)  # some Fetch answers for each partition
     topics = tmp_path / "topics.json"
     topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
     said = tools.done(
@@ -208,7 +208,10 @@ def test_configs(cluster: Cluster, tools: ToolRunner, topic: str) -> None:
     tools.done(CONFIGS, "--alter", *of_topic, "--delete-config", "retention.ms")
     assert "retention.ms" not in tools.done(CONFIGS, "--describe", *of_topic)
     code, said = tools(CONFIGS, "--alter", *of_topic, "--add-config", "retention.ms=soon")
-    assert (code, "Invalid value soon for configuration retention.ms" in said) == (1, True), said
+    assert code == 1
+    assert re.search(r"InvalidConfigurationException: Invalid value '?soon'? for configuration retention\.ms", said), (
+        said
+    )
     default = ("--entity-type", "brokers", "--entity-default")
     said = tools.done(CONFIGS, "--alter", *default, "--add-config", "log.cleaner.backoff.ms=20001")
     assert "Completed updating default config for brokers in the cluster." in said
@@ -235,8 +238,8 @@ def test_cluster_tool(cluster: Cluster, tools: ToolRunner) -> None:
     with cluster.admin() as admin:
         assert said.strip().endswith(f"Cluster ID: {admin.describe_cluster()['cluster_id']}")
     # Brokers of a ZooKeeper cluster cannot be unregistered.
-    code, said = tools(CLUSTER, "unregister", "--id", "7")
-    assert (code, "does not support" in said) == (1, True), said
+    said = tools.done(CLUSTER, "unregister", "--id", "7")
+    assert "The target cluster does not support the broker unregistration API." in said
 
 
 def test_log_dirs(cluster: Cluster, tools: ToolRunner, topic: str) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from peers.apache_kafka import compiled, tools_jars
 
 SOURCE = Path(__file__).parent / "java" / "RunTools.java"
+SERVER_FIRST = ("org.apache.kafka.tools.TransactionsCommand",)
 TOOL_S = 300.0
 """Far beyond what a tool takes; then its JVM is killed."""
 
@@ -49,11 +50,12 @@ class ToolRunner:
             if stream is not None:
                 stream.close()
 
-    def __call__(self, main: str, *arguments: str, server: bool = True) -> Done:
-        """Run one tool. The subcommands of some tools take the server behind them, so it stands last."""
+    def __call__(self, main: str, *arguments: str) -> Done:
+        """Run one tool. The subcommands of most tools take the server behind them, those of others before."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        words = [main, *arguments, *(("--bootstrap-server", self.bootstrap) if server else ())]
+        server = ("--bootstrap-server", self.bootstrap)
+        words = [main, *server, *arguments] if main in SERVER_FIRST else [main, *arguments, *server]
         self._process.stdin.write("\t".join(words).encode() + b"\n")
         self._process.stdin.flush()
         guard = threading.Timer(TOOL_S, self._process.kill)
