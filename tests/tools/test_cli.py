@@ -203,6 +203,8 @@ def test_configuration_comes_from_a_file_and_from_keys(kafkapy: CommandLine, tmp
     said = kafkapy.failure("cluster", "id", "--command-config", str(file))
     assert "did you mean request.timeout.ms" in said
     assert "must be a whole number" in kafkapy.failure("cluster", "id", "-X", "request.timeout.ms=soon")
+    said = kafkapy.failure("topics", "create", "t", "-X", "min.insync.replicas=2")
+    assert "min.insync.replicas belongs to topics, not to the client" in said
 
 
 def test_brokers_may_be_named_in_the_file(kafkapy: CommandLine, tmp_path: Path) -> None:

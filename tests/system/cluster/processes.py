@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,7 +21,7 @@ from peers.etcd import Etcd
 from peers.zookeeper import ZooKeeper
 
 from kafkapy.admin import KafkaAdminClient
-from kafkapy.errors import KafkaError
+from kafkapy.errors import KafkaError, TopicAlreadyExistsError
 from kafkapy.testing.broker_process import BrokerFailedError, BrokerProcess
 
 STORES = ("etcd", "zookeeper")
@@ -176,14 +177,17 @@ class Cluster:
         racks: bool = False,
         java: Collection[int] = (),
         release: str = "3.9",
+        prepare: Callable[[Member | JavaMember], None] | None = None,
     ) -> None:
+        """`prepare` may change a new broker's `overrides`."""
         self._java = java
-        self._release = release
+        self.release = release
         self.directory = directory
         self.store = ZooKeeper(directory / "zookeeper") if store == "zookeeper" else Etcd(directory / "etcd")
         self._overrides = KEYS | dict(overrides or {})
         self._racks = racks
         self._count = count
+        self._prepare = prepare
         self.members: dict[int, Member | JavaMember] = {}
 
     def __enter__(self) -> Cluster:
@@ -218,7 +222,9 @@ class Cluster:
         home = self.directory / f"broker-{broker_id}"
         member: Member | JavaMember = Member(broker_id, home, keys)
         if broker_id in self._java:
-            member = JavaMember(self._release, broker_id, home, keys, where["zookeeper.connect"])
+            member = JavaMember(self.release, broker_id, home, keys, where["zookeeper.connect"])
+        if self._prepare is not None:
+            self._prepare(member)
         self.members[broker_id] = member
         return member
 
@@ -269,8 +275,10 @@ class Cluster:
     def create_topic(self, name: str, partitions: int = 3, replicas: int = 3, **configs: str) -> None:
         """A topic whose partitions have leaders and all replicas in sync."""
         keys = {key.replace("_", "."): value for key, value in configs.items()}
-        with self.admin() as admin:
-            admin.create_topics({name: {"num_partitions": partitions, "replication_factor": replicas, "configs": keys}})
+        wanted = {name: {"num_partitions": partitions, "replication_factor": replicas, "configs": keys}}
+        # On a busy machine the answer may come too late, and the client asks again.
+        with self.admin() as admin, suppress(TopicAlreadyExistsError):
+            admin.create_topics(wanted)
         self.wait_until_in_sync([name])
 
     def describe(
