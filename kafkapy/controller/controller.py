@@ -213,7 +213,7 @@ class KafkaController:
         await self.store.ensure_paths()
         self.configs.listen(CONFIG_TOPICS, self._topic_config_changed)
         await register.check_addresses(self.store, registration)
-        await register.wait_for_earlier_life(self.store, registration, self.config)
+        await register.wait_for_earlier_life(self.store, registration)
         await self._register(registration)
         self._controller_watch = await self.store.store.watch_node(CONTROLLER, self._controller_changed)
         self._events.start()

@@ -8,14 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kafkapy import errors
 from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.metadata.znodes import BROKER_IDS, BrokerRegistration
-
-if TYPE_CHECKING:
-    from kafkapy.config.broker import BrokerConfig
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
@@ -46,14 +43,14 @@ async def check_addresses(store: ControllerStore, registration: BrokerRegistrati
                 )
 
 
-async def wait_for_earlier_life(store: ControllerStore, registration: BrokerRegistration, config: BrokerConfig) -> None:
+async def wait_for_earlier_life(store: ControllerStore, registration: BrokerRegistration) -> None:
     """Wait until the registration of this broker's earlier process has ended.
 
     A process that was killed stays registered until its session ends. It is this broker's when it has the addresses
     that this process listens on now; DUPLICATE_BROKER_REGISTRATION at once for another one, and after two session
     timeouts.
     """
-    deadline = time.monotonic() + SESSIONS * config.get_int("zookeeper.session.timeout.ms") / 1000
+    deadline = time.monotonic() + SESSIONS * store.store.session_timeout_s
     said = False
     while (found := await _read(store, registration.id)) is not None:
         if found.endpoints != registration.endpoints or time.monotonic() > deadline:
