@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from kafkapy import errors
 from kafkapy.controller.controller_store import ControllerStore
+from kafkapy.metadata.store import StoreUnavailableError
 from kafkapy.metadata.znodes import BROKER_IDS, BrokerRegistration
 
 logger = logging.getLogger("kafka.server.KafkaServer")
@@ -19,7 +21,9 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 LOOK_S: Final = 0.2
 """The pause in seconds between two looks at a registration that is about to end."""
 SESSIONS: Final = 2
-"""So many session timeouts a start waits for the end of this broker's earlier session."""
+"""So many session timeouts a start waits for a silent store, and for the end of this broker's earlier session."""
+
+T = TypeVar("T")
 
 
 def taken(broker_id: int) -> errors.KafkaError:
@@ -59,6 +63,22 @@ async def wait_for_earlier_life(store: ControllerStore, registration: BrokerRegi
             logger.info("The start waits for the end of this broker's earlier session, which was not closed")
             said = True
         await asyncio.sleep(LOOK_S)
+
+
+async def patiently(store: ControllerStore, step: Callable[[], Awaitable[T]]) -> T:
+    """The result of a step of the start, which is repeated while the store does not answer.
+
+    StoreUnavailableError after two session timeouts, and at once from a store without sessions.
+    """
+    deadline = time.monotonic() + SESSIONS * store.store.session_timeout_s
+    while True:
+        try:
+            return await step()
+        except StoreUnavailableError as error:
+            if time.monotonic() >= deadline:
+                raise
+            logger.warning("The start is interrupted; the broker tries again: %s", error)
+            await asyncio.sleep(LOOK_S)
 
 
 async def _read(store: ControllerStore, broker_id: int) -> BrokerRegistration | None:
