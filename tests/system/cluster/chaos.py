@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from system.cluster.faults import TOPIC, Faults
-from system.cluster.processes import SESSION_MS, Cluster, wait_until
+from system.cluster.processes import Cluster, wait_until
 
 __all__ = ["TOPIC", "Chaos", "Load"]
 
@@ -51,7 +51,7 @@ class Chaos:
     def _round(self, name: str) -> None:
         fault = self.faults[name]
         with fault.begin():
-            time.sleep(fault.sessions * SESSION_MS / 1000)
+            time.sleep(fault.sessions * self.cluster.session_ms / 1000)
             if not fault.stops_load:
                 self._goes_on("during the fault")
         self._note("the fault has ended")

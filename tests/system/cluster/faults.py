@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from system.cluster.network import CLIENTS, Network
-from system.cluster.processes import CLEAN, STORE, Cluster, Member, host_of, wait_until
+from system.cluster.processes import CLEAN, STORE, WAIT_S, Cluster, Member, host_of, wait_until
 from system.slow_files import SYNC, WRITE
 
 TOPIC = "load"
@@ -19,7 +19,6 @@ BEYOND = 2.0
 """Sessions that a fault lasts, so that the metadata store takes the broker for dead."""
 SLOW_KBIT = 800
 SLOW_MS = 60
-STOP_S = 120.0
 
 
 class Fault(NamedTuple):
@@ -87,7 +86,7 @@ class Faults:
     @contextmanager
     def _stopped(self, broker_id: int) -> Iterator[None]:
         member = self.cluster[broker_id]
-        code = member.stop(STOP_S)
+        code = member.stop(WAIT_S)
         assert code in CLEAN, f"broker {broker_id} ended with exit code {code}: {member.log_tail()}"
         yield
         member.start()
@@ -220,7 +219,7 @@ class Faults:
         disk = next(each for each in member.disks if (each.path / f"{TOPIC}-0").is_dir())
         disk.fill()
         try:
-            wait_until(lambda: self.cluster.leader(TOPIC) != leader, "another broker leads", STOP_S)
+            wait_until(lambda: self.cluster.leader(TOPIC) != leader, "another broker leads", WAIT_S)
             yield
         finally:
             disk.empty()
@@ -237,7 +236,7 @@ class Faults:
         try:
             assert member.process is not None
             try:
-                code = member.process.wait(STOP_S)
+                code = member.process.wait(WAIT_S)
             except subprocess.TimeoutExpired:
                 raise AssertionError(f"broker {broker_id} lives on without a disk: {member.log_tail()}") from None
             assert code == 1, f"broker {broker_id} ended with exit code {code}: {member.log_tail()}"

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,7 +32,9 @@ from kafkapy.testing.broker_process import BrokerFailedError, BrokerProcess
 
 STORES = ("etcd", "zookeeper")
 SESSION_MS = 3000
-WAIT_S = 120.0
+"""The session timeout where processes start quickly."""
+LONGEST_SESSION_MS = 15_000
+WAIT_S = 600.0
 """Far beyond what a busy machine takes."""
 PAUSE_S = 0.05
 PORT = 9092
@@ -39,8 +43,6 @@ STORE = "store"
 """The store's host in a network."""
 
 KEYS = {
-    "zookeeper.session.timeout.ms": str(SESSION_MS),
-    "kafkapy.etcd.session.timeout.ms": str(SESSION_MS),
     "auto.create.topics.enable": "false",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -59,7 +61,7 @@ KEYS = {
     "log.cleaner.dedupe.buffer.size": str(2 << 20),
     "log.segment.delete.delay.ms": "1000",
 }
-"""Small internal topics with three replicas; sessions and lag times that a test can wait for."""
+"""Small internal topics with three replicas, and times that a test can wait for."""
 STARTED = b"msg=started"
 """In the line that a broker writes once it is registered and serves."""
 CLEAN = (0, 128 + signal.SIGTERM)
@@ -81,6 +83,14 @@ def wait_until(condition: Callable[[], Any], what: str | Callable[[], str], seco
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds:.0f} s: {what if isinstance(what, str) else what()}{problem}")
         time.sleep(PAUSE_S)
+
+
+@cache
+def session_ms() -> int:
+    """A session timeout that brokers on this machine keep: where a process starts slowly, others may stand still."""
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import kafkapy.tools.server"], check=True)
+    return round(min(max(SESSION_MS, 3000 * (time.monotonic() - begun)), LONGEST_SESSION_MS))
 
 
 def host_of(broker_id: int) -> str:
@@ -253,6 +263,7 @@ class Cluster:
             else Etcd(directory / "etcd", place=place)
         )
         self._disk_size = disk_size
+        self.session_ms = session_ms()
         self._overrides = KEYS | dict(overrides or {})
         self._racks = racks
         self._count = count
@@ -283,10 +294,12 @@ class Cluster:
     def _new(self, broker_id: int) -> Member | JavaMember:
         if isinstance(self.store, ZooKeeper):
             where = {"zookeeper.connect": self.store.connect}
+            session = {"zookeeper.session.timeout.ms": str(self.session_ms)}
         else:
             where = {"kafkapy.etcd.endpoints": self.store.endpoint}
+            session = {"kafkapy.etcd.session.timeout.ms": str(self.session_ms)}
         rack = {"broker.rack": f"rack-{broker_id % 3}"} if self._racks else {}
-        keys = self._overrides | where | rack
+        keys = session | self._overrides | where | rack
         home = self.directory / f"broker-{broker_id}"
         member: Member | JavaMember
         if broker_id in self._java:
