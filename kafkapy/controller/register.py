@@ -66,7 +66,7 @@ async def wait_for_earlier_life(store: ControllerStore, registration: BrokerRegi
 
 
 async def patiently(store: ControllerStore, step: Callable[[], Awaitable[T]]) -> T:
-    """The result of a step of the start, which is repeated while the store does not answer.
+    """Run a step of the start, and again while the store does not answer; returns its result.
 
     StoreUnavailableError after two session timeouts, and at once from a store without sessions.
     """
