@@ -26,6 +26,7 @@ from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.transaction.markers import MarkerWriter
 from kafkapy.coordinator.transaction.metadata import (
     TRANSACTION_VERSION_0,
+    TRANSACTION_VERSION_2,
     ProducerIdAndEpoch,
     TransactionMetadata,
 )
@@ -52,6 +53,7 @@ class TransactionCoordinator:
 
     `next_producer_id` returns an id that was never used. `partition_count` returns how many partitions
     __transaction_state has, or will have. `is_gone` returns whether a partition that another broker leads was deleted.
+    `transaction_version` returns the cluster's finalized level of that feature.
     """
 
     def __init__(
@@ -64,9 +66,11 @@ class TransactionCoordinator:
         *,
         partition_count: Callable[[], int],
         is_gone: Callable[[TopicPartition], bool],
+        transaction_version: Callable[[], int] = lambda: TRANSACTION_VERSION_2,
     ) -> None:
         self.config = config
         self._next_producer_id = next_producer_id
+        self._transaction_version = transaction_version
         self._leader_epochs: dict[int, int] = {}
         self.completions = Completions(self._run, markers, is_gone)
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
@@ -82,7 +86,14 @@ class TransactionCoordinator:
 
     def _make_shard(self, context: ShardContext[TransactionShard]) -> TransactionShard:
         epoch = self._leader_epochs.get(context.partition, 0)
-        return TransactionShard(context, epoch, self.config, self.completions.start, self.completions.forget)
+        return TransactionShard(
+            context,
+            epoch,
+            self.config,
+            self.completions.start,
+            self.completions.forget,
+            transaction_version=self._transaction_version,
+        )
 
     def _run(self, partition: int, operation: Operation[TransactionShard, T]) -> Later[T]:
         answer: Later[T] = Later()

@@ -67,6 +67,8 @@ class TransactionShard:
         config: TransactionConfig,
         prepared: Prepared,
         forget: Callable[[TransactionShard], None] = lambda _: None,
+        *,
+        transaction_version: Callable[[], int] = lambda: TRANSACTION_VERSION_2,
     ) -> None:
         self.partition = context.partition
         self.coordinator_epoch = coordinator_epoch
@@ -77,6 +79,7 @@ class TransactionShard:
         self._config = config
         self._prepared = prepared
         self._forget = forget
+        self._transaction_version = transaction_version
         self._last_epochs: dict[str, tuple[ProducerIdAndEpoch, int]] = {}
         """The epoch of a producer before its present one, in case it asks again.
 
@@ -123,8 +126,9 @@ class TransactionShard:
 
     def _write(self, metadata: TransactionMetadata, reply: Any) -> Result[Any]:
         """The result that writes a new state of the id."""
-        if not self._config.writes_version_1 and metadata.next_producer_id == NO_PRODUCER_ID:
-            # Memory has no more than the log, so that the next coordinator knows the same.
+        if self._transaction_version() < 1 and metadata.next_producer_id == NO_PRODUCER_ID:
+            # Version 0 of the record has neither field: brokers of Apache Kafka on ZooKeeper know no other. Memory has
+            # no more than the log, so that the next coordinator knows the same.
             metadata = metadata._replace(client_version=TRANSACTION_VERSION_0, previous_producer_id=NO_PRODUCER_ID)
         if not metadata.state.is_prepared:
             return Result(reply, [transaction_record(metadata)])
@@ -235,7 +239,7 @@ class TransactionShard:
 
         Its producer may ask for the next epoch and go on.
         """
-        fenced = metadata.fenced(now_ms, TRANSACTION_VERSION_2)
+        fenced = metadata.fenced(now_ms, self._transaction_version())
         if not metadata.has_exhausted_epochs:
             self._last_epochs[metadata.transactional_id] = (fenced.producer, metadata.producer_epoch)
         return fenced
