@@ -26,6 +26,8 @@ class TransactionConfig(NamedTuple):
     """add.partitions.to.txn.retry.backoff.ms"""
     add_backoff_max_ms: int = 100
     """add.partitions.to.txn.retry.backoff.max.ms"""
+    two_phase_commit: bool = False
+    """transaction.two.phase.commit.enable"""
     request_timeout_ms: int = 30_000
     """request.timeout.ms: how long a marker, or a change of state, waits for replicas."""
 
@@ -39,5 +41,6 @@ class TransactionConfig(NamedTuple):
             expiry_interval_ms=config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
             add_backoff_ms=config.get_int("add.partitions.to.txn.retry.backoff.ms"),
             add_backoff_max_ms=config.get_int("add.partitions.to.txn.retry.backoff.max.ms"),
+            two_phase_commit=config.get_bool("transaction.two.phase.commit.enable"),
             request_timeout_ms=config.get_int("request.timeout.ms"),
         )

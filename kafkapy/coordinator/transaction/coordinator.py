@@ -27,6 +27,7 @@ from kafkapy.coordinator.transaction.markers import MarkerWriter
 from kafkapy.coordinator.transaction.metadata import (
     TRANSACTION_VERSION_0,
     TRANSACTION_VERSION_2,
+    Initialized,
     ProducerIdAndEpoch,
     TransactionMetadata,
 )
@@ -167,13 +168,28 @@ class TransactionCoordinator:
         return self.runtime.partition_for(transactional_id)
 
     async def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None = None
-    ) -> ProducerIdAndEpoch:
-        """InitProducerId with a transactional id; see TransactionShard.init_producer_id."""
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None = None,
+        *,
+        two_phase: bool = False,
+        keep_prepared: bool = False,
+    ) -> Initialized:
+        """InitProducerId with a transactional id; see TransactionShard.init_producer_id.
 
-        def operation(new_producer_id: int | None) -> Operation[TransactionShard, ProducerIdAndEpoch | None]:
+        TakenOver only with `keep_prepared`, when a transaction is open.
+        """
+
+        def operation(new_producer_id: int | None) -> Operation[TransactionShard, Initialized | None]:
             return lambda shard, now_ms: shard.init_producer_id(
-                transactional_id, timeout_ms, expected, now_ms, new_producer_id
+                transactional_id,
+                timeout_ms,
+                expected,
+                now_ms,
+                new_producer_id,
+                two_phase=two_phase,
+                keep_prepared=keep_prepared,
             )
 
         return await self._with_producer_id(transactional_id, operation)
@@ -269,8 +285,8 @@ class TransactionCoordinator:
     async def _with_producer_id(
         self,
         transactional_id: str,
-        operation: Callable[[int | None], Operation[TransactionShard, ProducerIdAndEpoch | None]],
-    ) -> ProducerIdAndEpoch:
+        operation: Callable[[int | None], Operation[TransactionShard, T | None]],
+    ) -> T:
         """Run an operation that may need a new producer id.
 
         Ids come from the metadata store, so the operation runs again with one.

@@ -147,8 +147,10 @@ class Bench:
 
     # --- requests, in short -----------------------------------------------------------------------------------------
 
-    def init(self, name: str = "t", expected: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000) -> Any:
-        return self.ask(self.coordinator.init_producer_id(name, timeout_ms, expected))
+    def init(
+        self, name: str = "t", expected: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000, **flags: bool
+    ) -> Any:
+        return self.ask(self.coordinator.init_producer_id(name, timeout_ms, expected, **flags))
 
     def add(
         self, producer: ProducerIdAndEpoch, *partitions: TopicPartition, version: int = 0, name: str = "t"
