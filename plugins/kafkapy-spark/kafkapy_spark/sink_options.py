@@ -107,7 +107,7 @@ class SinkOptions:
         )
         if out.delivery != EXACTLY_ONCE:
             if TWO_PHASES in out.kafka:
-                raise IllegalArgumentError(f"Option 'kafka.{TWO_PHASES}' needs the option delivery to be {EXACTLY_ONCE}")
+                raise IllegalArgumentError(f"Option 'kafka.{TWO_PHASES}' needs delivery to be {EXACTLY_ONCE}")
             for name in _OF_TRANSACTIONS:
                 if name.lower() in options:
                     raise IllegalArgumentError(f"Option '{name}' needs the option delivery to be {EXACTLY_ONCE}")

@@ -598,8 +598,8 @@ class Model:
 
     def run(self) -> str:
         """ "once", or what went wrong: "twice", "lost". "taken": a transaction was ended that was decided on, "late": a
-        decision was on one that had ended; both would have been lost if the batch could not be read again. "open": readers
-        wait for a transaction that nobody is going to end."""
+        decision was on one that had ended; both would have been lost if the batch could not be read again. "open":
+        readers wait for a transaction that nobody is going to end."""
         for _ in range(400):
             if self.done == BATCHES:
                 break

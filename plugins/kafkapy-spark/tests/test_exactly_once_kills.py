@@ -164,7 +164,7 @@ point, and of an abort on both sides of that point. Python's processes die, or t
 def test_the_driver_dies_at_every_request(
     request: pytest.FixtureRequest, broker_has: str, victims: str, protocol: int
 ) -> None:
-    """One query that is killed at one request after the other, of both transaction versions, with and without KIP-939."""
+    """One query that is killed at one request after the other, of both transaction versions, and with KIP-939."""
     query: KilledQuery = request.getfixturevalue("two_phase_query" if broker_has == "two_phases" else "query")
     plan = query.kill(*EVERYWHERE[victims])
     query.given |= {"protocol": protocol, "again": True, "per_batch": PER_BATCH // 20}
