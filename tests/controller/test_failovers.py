@@ -240,13 +240,14 @@ def test_features_of_a_new_cluster_without_zookeeper() -> None:
         assert (decode_feature(data), stat.version) == ((True, LATEST_LEVELS), 0)
         # A node of an earlier kafkapy gets them too; levels of this one stay.
         for written, kept in (({}, LATEST_LEVELS), ({"metadata.version": 33}, {"metadata.version": 33})):
-            await cluster[0].store.set(FEATURE, encode_feature(True, written))
-            await cluster.kill(0)
-            await cluster.restart(0)
-            data, _ = await cluster[0].store.get(FEATURE)
+            before = cluster.active.id
+            await cluster[before].store.set(FEATURE, encode_feature(True, written))
+            await cluster.kill(before)
+            data, _ = await cluster.active.store.get(FEATURE)
             assert decode_feature(data) == (True, kept)
+            await cluster.restart(before)
 
-    run_several(test, brokers=1)
+    run_several(test)
 
 
 def test_features_stay_when_they_are_enabled_and_go_with_an_old_protocol() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from clients.producer.test_prepared_transactions import committed, state_of
 
 from kafkapy import KafkaAdminClient, KafkaProducer
@@ -22,6 +25,7 @@ from kafkapy.errors import (
     UnsupportedVersionError,
 )
 from kafkapy.testing import Broker
+from kafkapy.tools.cli import main as cli
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +138,45 @@ def test_the_transaction_has_no_timeout(cluster: Broker, name: str) -> None:
         assert admin.describe_transactions([name])[name].transaction_timeout_ms == TWO_PHASE_TIMEOUT_MS
         admin.terminate_transaction(name)
     assert committed(cluster, name) == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "records"), [({"committed": True}, 1), ({"committed": False}, 0), ({"prepared": (1, 1)}, 0), ({}, 1)]
+)
+def test_an_operator_ends_what_was_prepared(cluster: Broker, name: str, how: dict[str, Any], records: int) -> None:
+    state = prepared(cluster, name)
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        assert admin.complete_transaction(name, **(how or {"prepared": state[:2]})) is bool(records)
+        assert admin.complete_transaction(name) is None
+    assert committed(cluster, name) == records
+
+
+def test_an_operator_ends_what_a_broker_cannot_keep(name: str) -> None:
+    with Broker(num_partitions=2, transaction_two_phase_commit_enable=True) as plain:
+        with KafkaAdminClient(bootstrap_servers=plain.bootstrap_servers) as admin:
+            admin.update_features({"transaction.version": ("safe_downgrade", 0)})
+            prepared(plain, name)
+            assert admin.complete_transaction(name) is True
+        assert committed(plain, name) == 1
+
+
+def test_the_command_line(cluster: Broker, name: str) -> None:
+    state = prepared(cluster, name)
+    server = ("-b", cluster.bootstrap_servers)
+
+    def run(*arguments: str) -> Any:
+        done = CliRunner().invoke(cli, ["transactions", *arguments, *server, "--json"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.output)
+
+    assert name in {each["transactional_id"] for each in run("list", "--two-phase")}
+    assert run("describe", name)[0]["timeout_ms"] is None
+    assert run("complete", name, "--if-prepared", str(state)) == {"transactional_id": name, "committed": True}
+    assert run("complete", name, "--abort") == {"transactional_id": name, "committed": None}
+    assert name not in {each["transactional_id"] for each in run("list", "--two-phase")}
+    for wrong in ((), ("--commit", "--if-prepared", "1:1"), ("--if-prepared", "x")):
+        assert CliRunner().invoke(cli, ["transactions", "complete", name, *wrong, *server]).exit_code == 2
+    assert committed(cluster, name) == 1
 
 
 def test_asyncio(cluster: Broker, name: str) -> None:
