@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkapy import errors
-from kafkapy.controller import register
+from kafkapy.controller import feature_updates, register
 from kafkapy.controller.broker_channel import ChannelFactory
 from kafkapy.controller.context import ControllerContext
 from kafkapy.controller.controller_stats import ControllerNumbers, ControllerStats, numbers_of
@@ -47,6 +47,7 @@ from kafkapy.controller.events import (
     topic_deletion,
 )
 from kafkapy.controller.events.alter_partition import AlteredPartitions, IsrChange
+from kafkapy.controller.feature_updates import FeatureUpdate
 from kafkapy.controller.leader_epochs import LogsAtStart, raise_epochs
 from kafkapy.controller.reassignment import Reassignments
 from kafkapy.controller.topic_deletion import ForgetOffsets
@@ -278,6 +279,22 @@ class KafkaController:
             return await self._events.submit(name, checked)
         except ControllerMovedError:
             raise errors.NotControllerError from None
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool) -> int:
+        """Finalize levels of features; see feature_updates.run. NOT_CONTROLLER."""
+        version: int = await self.submit(
+            feature_updates.NAME, lambda: feature_updates.run(self.current, self.broker_id, updates, validate_only)
+        )
+        return version
+
+    async def update_features_with_zookeeper(
+        self, updates: Sequence[FeatureUpdate], validate_only: bool
+    ) -> tuple[dict[str, str], int]:
+        """Remove finalized features; see feature_updates.run_with_zookeeper. NOT_CONTROLLER."""
+        outcome: tuple[dict[str, str], int] = await self.submit(
+            feature_updates.NAME, lambda: feature_updates.run_with_zookeeper(self.current, updates, validate_only)
+        )
+        return outcome
 
     # --- election -----------------------------------------------------------------------------------------------------
 
