@@ -74,7 +74,7 @@ from kafkapy.metadata.znodes import (
     ReplicaAssignment,
 )
 from kafkapy.slices import in_slices
-from kafkapy.types import TopicPartition
+from kafkapy.types import Endpoint, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
@@ -253,6 +253,19 @@ class KafkaController:
         logger.info("Broker %d is registered with epoch %d", registration.id, self.registration.epoch)
         for listener in self.registered:
             listener(self.registration.epoch)
+
+    async def update_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """Rewrite this broker's registration with other addresses.
+
+        DUPLICATE_BROKER_REGISTRATION when another broker has one of them.
+        """
+        if self.registration is None:
+            return
+        registration = self.registration._replace(endpoints=endpoints)
+        await register.check_addresses(self.store, registration)
+        await self.store.update_broker(registration)
+        self.registration = registration
+        logger.info("Broker %d is registered with its new addresses", registration.id)
 
     def update_config(self, config: BrokerConfig) -> None:
         """Apply a broker configuration whose dynamic part has changed."""

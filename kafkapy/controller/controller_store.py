@@ -205,6 +205,12 @@ class ControllerStore:
             _, stat = await self.store.get(path)
             return broker._replace(epoch=stat.created_transaction)
 
+    async def update_broker(self, broker: BrokerRegistration) -> None:
+        """Write the registration of this broker again. NoNodeError without one."""
+        path = broker_path(broker.id)
+        _, stat = await self.store.get(path)
+        await self.store.commit([SetData(path, encode_broker(broker), stat.version)])
+
     async def _remove(self, path: str, version: int) -> None:
         try:
             await self.store.delete(path, version)
