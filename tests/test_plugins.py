@@ -80,7 +80,7 @@ class Reporter:
 def test_there_are_the_hooks_of_the_documentation() -> None:
     documented = re.findall(r"^### `(\w+)`$", (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(documented) == sorted(HOOKS)
-    assert len(HOOKS) == 20
+    assert len(HOOKS) == 22
 
 
 @pytest.mark.parametrize("name", sorted(HOOKS))
@@ -207,6 +207,12 @@ MAKERS: dict[str, Callable[[PluginManager, Any], object]] = {
     "register_replica_selectors": lambda manager, name: manager.create_replica_selector(
         BrokerConfig({"replica.selector.class": name})
     ),
+    "register_create_topic_policies": lambda manager, name: manager.create_create_topic_policy(
+        BrokerConfig({"create.topic.policy.class.name": name})
+    ),
+    "register_alter_config_policies": lambda manager, name: manager.create_alter_config_policy(
+        BrokerConfig({"alter.config.policy.class.name": name})
+    ),
 }
 MISSING = {
     "register_authorizers": "decisions_epoch, configure, authorize, authorize_by_resource_type, create_acls, "
@@ -220,6 +226,8 @@ MISSING = {
     "register_metrics_reporters": "start and close",
     "register_client_telemetry_receivers": "receive and close",
     "register_replica_selectors": "select and close",
+    "register_create_topic_policies": "validate and close",
+    "register_alter_config_policies": "validate and close",
 }
 
 

@@ -1,4 +1,6 @@
-"""The one table of the metrics' names, kinds, labels and documentation; docs/metrics.md is made from it.
+"""The table of the metrics: names, kinds, labels and documentation.
+
+docs/metrics.md is made from it.
 
 Names follow Apache Kafka's MBeans as the JMX exporter's common rules spell them, and kafka_exporter.
 """
@@ -113,6 +115,8 @@ METRICS: Final = (
                "Changes of an ISR that the controller refused."),
     MetricSpec("kafka_server_replicafetchermanager_maxlag", GAUGE, (),
                "Records that the partition with the largest lag, of those followed here, is behind its leader."),
+    MetricSpec("kafka_server_replicafetchermanager_minfetchrate", GAUGE, (),
+               "Fetch requests per second of the slowest fetcher, over the last minute."),
     MetricSpec("kafka_server_replicafetchermanager_failedpartitionscount", GAUGE, (),
                "Partitions that are followed no more until their next leader epoch."),
     MetricSpec("kafka_server_replicafetchermanager_deadthreadcount", GAUGE, (),

@@ -1,6 +1,6 @@
 """The samples of one scrape: gathered, limited and encoded in slices.
 
-A scrape runs on a thread of its own. It rests after each slice, because the control loop needs the GIL meanwhile.
+A scrape runs on a separate thread. It rests after each slice, because the control loop needs the GIL meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EOF: Final = b"# EOF\n"
 
 
 class Filter:
-    """The names that a pair of regular expressions lets through: found in `include`, and not in `exclude`."""
+    """The names in which `include` is found, and `exclude` is not."""
 
     def __init__(self, include: str, exclude: str) -> None:
         self._include = re.compile(include).search
@@ -58,7 +58,10 @@ class Samples:
         self.families[name].add_metric(labels, value)
 
     def add_by_partition(self, name: str, value: float, *labels: str) -> None:
-        """Add a sample of which there may be too many; count it instead when the limit is reached."""
+        """Add a sample, up to the limit.
+
+        Beyond it the sample is only counted.
+        """
         if self._left > 0:
             self._left -= 1
             self.add(name, value, *labels)
@@ -76,7 +79,7 @@ class _Part(Collector):
 
 
 def encode_in_slices(collector: Collector, encode: Callable[[Any], bytes]) -> bytes:
-    """The exposition of all metrics by an encoder of prometheus_client, which runs on slices of the samples."""
+    """The exposition of all metrics by an encoder of prometheus_client, slice by slice."""
     parts = []
     end = b""
     for metric in collector.collect():

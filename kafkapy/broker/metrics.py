@@ -81,13 +81,16 @@ WINDOW_S: Final = 60.0
 
 
 class Share:
-    """A part of a growing whole over about the last minute, as Kafka's idle ratios. On a scrape's thread."""
+    """A part of a growing whole over the last minute, as Kafka's idle ratios."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, float, float]] = deque([(0.0, 0.0, 0.0)])
 
     def over_the_window(self, now_s: float, part: float, whole: float) -> float:
-        """The share, 0 to 1, since the last look that is a window old; 1 before anything was."""
+        """The share, 0 to 1, since the last look that is a window old.
+
+        It is 1 before anything was.
+        """
         while len(self._seen) > 1 and self._seen[1][0] <= now_s - WINDOW_S:
             self._seen.popleft()
         _, part_before, whole_before = self._seen[0]
@@ -101,7 +104,10 @@ class Share:
 
 
 def bucket_counts(counts: Sequence[int], without: int, powers: Iterable[int]) -> list[int]:
-    """Cumulative counts below 2**power microseconds, and of all; `without` is the number of zero times."""
+    """Cumulative counts below 2**power microseconds, and of all.
+
+    `without` is the number of times that are zero.
+    """
     so_far = [without]
     for count in counts:
         so_far.append(so_far[-1] + count)
@@ -263,6 +269,7 @@ class BrokerCollector(Collector):
         if replicas.fetchers is not None:
             fetchers = replicas.fetchers.metrics()
             add("kafka_server_replicafetchermanager_maxlag", max(fetchers.max_lag, 0))
+            add("kafka_server_replicafetchermanager_minfetchrate", fetchers.min_fetch_rate)
             add("kafka_server_replicafetchermanager_failedpartitionscount", fetchers.failed_partitions)
             add("kafka_server_replicafetchermanager_deadthreadcount", fetchers.dead_threads)
             add("kafka_server_fetcherstats_requests", fetchers.requests)

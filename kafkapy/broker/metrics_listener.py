@@ -1,4 +1,7 @@
-"""The HTTP listener that Prometheus scrapes: GET and HEAD of /metrics on each address of `metrics.listeners`."""
+"""The HTTP listener that Prometheus scrapes.
+
+It answers GET and HEAD of /metrics on each address of `metrics.listeners`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers that kafka_exporter gives: offsets and replicas of partitions, offsets, lag and members of groups.
+"""The numbers that kafka_exporter gives: of brokers, partitions and groups.
 
 One broker of a cluster gives each series, so that sums over brokers are right: a partition's leader, a group's
 coordinator, and the controller the rest.

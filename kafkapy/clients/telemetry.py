@@ -66,7 +66,10 @@ class Number(NamedTuple):
 
 
 class TelemetryReporter:
-    """Pushes one client's metrics. All of it runs on the client's loop; `read` gives the metrics by group and name."""
+    """Pushes one client's metrics. On the client's loop.
+
+    `read` gives the metrics by group and name, `resource` the attributes of the client.
+    """
 
     def __init__(self, network: NetworkClient, read: Callable[[], Groups], resource: Mapping[str, str | None]) -> None:
         self._network = network
@@ -227,7 +230,7 @@ def _attributes(detail: str) -> tuple[tuple[str, str], ...]:
 
 
 def chosen(numbers: Iterable[Number], prefixes: Sequence[str]) -> Iterable[Number]:
-    """Those that the subscription names."""
+    """The numbers that the subscription names."""
     wanted = tuple("" if prefix == ALL else prefix for prefix in prefixes)
     return (each for each in numbers if each.name.startswith(wanted))
 
@@ -240,7 +243,10 @@ def encode(
     delta: bool,
     accepted: Sequence[int],
 ) -> tuple[int, bytes]:
-    """(compression type, MetricsData of OTLP). On another thread; the library is imported with the first push."""
+    """(compression type, MetricsData of OTLP). On another thread.
+
+    The first push imports the library.
+    """
     from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 
     data = otlp.MetricsData()

@@ -98,7 +98,10 @@ def alter(
 @json_option
 @cluster_options
 def delete(settings: dict[str, object], name: str, as_json: bool) -> None:
-    """Delete a subscription. Its clients push no more, from their next push on."""
+    """Delete a subscription.
+
+    Its clients push no more, from their next push on.
+    """
     with connected(settings) as admin:
         keys = _described(admin, name)
     if not keys:

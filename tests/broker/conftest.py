@@ -161,7 +161,7 @@ def between_brokers(request: pytest.FixtureRequest) -> Iterator[None]:
     """In modules with SERVES_BROKERS a broker serves the APIs between brokers, as in a cluster."""
     with pytest.MonkeyPatch.context() as patch:
         if getattr(request.module, "SERVES_BROKERS", False):
-            patch.setattr(apis, "served_apis", lambda _in_cluster, telemetry: served_apis(True, telemetry))
+            patch.setattr(apis, "served_apis", lambda _, zookeeper, telemetry: served_apis(True, zookeeper, telemetry))
         yield
 
 

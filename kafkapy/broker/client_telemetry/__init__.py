@@ -14,7 +14,10 @@ RECEIVERS: Final = "kafkapy.client.telemetry.receivers"
 
 
 def is_served(config: BrokerConfig) -> bool:
-    """Whether somebody reads pushed metrics, and the library that decodes them is installed (extra `telemetry`)."""
+    """Whether pushed metrics have readers.
+
+    It needs the library that decodes them (extra `telemetry`).
+    """
     return bool(config.get_list("metrics.listeners") or config.get_list(RECEIVERS)) and _can_decode()
 
 

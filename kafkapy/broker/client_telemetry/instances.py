@@ -79,7 +79,10 @@ class Instance:
 
 
 class ClientInstances:
-    """Owns subscriptions and instances. Used on the control loop; `forgotten` is told every instance that goes."""
+    """Owns subscriptions and instances. Used on the control loop.
+
+    `forgotten` is called with the id of every instance that goes.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class ClientInstances:
         self._subscriptions: dict[str, ClientMetricsSubscription] = {}
         self._version = 0
         self._instances: OrderedDict[UUID, Instance] = OrderedDict()
-        """Those seen least recently come first."""
+        """The least recently seen come first."""
         self.counts = dict.fromkeys(("get", "push", "unknown_subscription", "throttled", "refused"), 0)
 
     def __len__(self) -> int:
@@ -236,7 +239,7 @@ def id_text(instance_id: UUID) -> str:
 
 
 def is_reserved(instance_id: UUID) -> bool:
-    """Whether the id is one of Kafka's reserved ones: zero, one, or text that begins with a dash."""
+    """Whether the id is reserved: zero, one, or text that begins with a dash."""
     return instance_id.int in (0, 1) or id_text(instance_id).startswith("-")
 
 

@@ -27,7 +27,7 @@ MOST_LABELS: Final = 8
 LONGEST_NAME: Final = 200
 LONGEST_VALUE: Final = 128
 RESOURCE_LABELS: Final = ("client_rack", "group_id", "group_instance_id", "group_member_id", "transactional_id")
-"""What a client says about itself that becomes a label."""
+"""Attributes of a client that become labels."""
 GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
 CUMULATIVE: Final = 2
@@ -39,7 +39,10 @@ Key = tuple[str, Labels]
 
 
 class Point(NamedTuple):
-    """One number of a push: family, kind, whether it replaces the previous value, labels, value."""
+    """One number of a push.
+
+    `replaces`: the value takes the place of the previous one, else it is added.
+    """
 
     name: str
     kind: str

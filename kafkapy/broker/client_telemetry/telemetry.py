@@ -1,6 +1,6 @@
 """ClientTelemetry: from the payload of a push to its readers.
 
-A thread of its own decompresses, decodes and passes on, one push after the other, so that neither the control loop nor
+A separate thread decompresses, decodes and passes on, one push after the other, so that neither the control loop nor
 the data plane does. Decompressed metrics may be DECOMPRESSED times as large as telemetry.max.bytes; a payload that
 would become larger costs no more than that.
 """
@@ -45,7 +45,10 @@ class ClientTelemetryReceiver(Protocol):
 
 
 class ClientTelemetry:
-    """Owns the instances, the series and the receivers. Made by the broker's metrics part, on the control loop."""
+    """Owns the instances, the series and the receivers.
+
+    The broker's control part makes it, on the control loop.
+    """
 
     def __init__(
         self, config: Callable[[], BrokerConfig], receivers: Mapping[str, ClientTelemetryReceiver] | None = None

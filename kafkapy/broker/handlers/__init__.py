@@ -104,11 +104,26 @@ BETWEEN_BROKERS: Final = frozenset((
 """APIs for other brokers. A broker that can have no other serves none of them: one such request could stop it."""
 
 
+NOT_WITH_ZOOKEEPER: Final = frozenset((
+    ApiKeys.DESCRIBE_QUORUM, ApiKeys.UNREGISTER_BROKER, ApiKeys.DESCRIBE_TOPIC_PARTITIONS,
+))  # fmt: skip
+"""APIs of KRaft clusters. Kafka's tools would show other things from this broker than from the Apache Kafka brokers
+beside it."""
+
 TELEMETRY: Final = frozenset((ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS, ApiKeys.PUSH_TELEMETRY))
 """APIs for clients' metrics. Clients push where they are served, so they are served only where somebody reads."""
 
 
-def served_apis(in_cluster: bool, telemetry: bool = False) -> Mapping[int, ServedApi]:
-    """The APIs that a broker serves, alone or as one that may have others, with or without readers of telemetry."""
-    left_out = (frozenset() if in_cluster else BETWEEN_BROKERS) | (frozenset() if telemetry else TELEMETRY)
+def served_apis(in_cluster: bool, with_zookeeper: bool, telemetry: bool) -> Mapping[int, ServedApi]:
+    """The APIs that a broker serves.
+
+    `telemetry`: whether clients' metrics have readers.
+    """
+    left_out: frozenset[ApiKeys] = frozenset()
+    if not in_cluster:
+        left_out |= BETWEEN_BROKERS
+    if with_zookeeper:
+        left_out |= NOT_WITH_ZOOKEEPER
+    if not telemetry:
+        left_out |= TELEMETRY
     return {key: served for key, served in SERVED.items() if key not in left_out}

@@ -1,10 +1,10 @@
 """ApiVersions, API key 18: versions 0 to 5.
 
 The response lists the versions in `handlers.SERVED`; a broker that can have no other leaves out the APIs between
-brokers, and a broker without readers of telemetry those of client metrics. An unknown version gets UNSUPPORTED_VERSION
-and the whole list in version 0 (KIP-511), so that any client can fall back. A client name with other characters than
-letters, digits, "-" and "." gets INVALID_REQUEST. A client that expected another cluster or node gets
-REBOOTSTRAP_REQUIRED. Features come from kafkapy.broker.features.
+brokers, one with ZooKeeper those of KRaft clusters, and one without readers of telemetry those of client metrics. An
+unknown version gets UNSUPPORTED_VERSION and the whole list in version 0 (KIP-511), so that any client can fall back. A
+client name with other characters than letters, digits, "-" and "." gets INVALID_REQUEST. A client that expected another
+cluster or node gets REBOOTSTRAP_REQUIRED. Features come from kafkapy.broker.finalized_features.
 
 Versions:
 0: the API (KIP-35).
@@ -20,13 +20,11 @@ Known gaps: none.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from kafkapy.broker.context import BrokerContext, RequestContext
-from kafkapy.broker.features import FEATURES
+from kafkapy.broker.context import RequestContext
 from kafkapy.broker.handlers import served_apis
 from kafkapy.errors import ErrorCode
-from kafkapy.network.api_table import DATA_PLANE_APIS, ServedApi
+from kafkapy.network.api_table import DATA_PLANE_APIS
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 REQUEST = ApiVersionsRequest
@@ -37,10 +35,6 @@ FIRST_WITH_LEVEL_0 = 4
 ANY_NODE = -1
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-
-
-def _served(broker: BrokerContext) -> Mapping[int, ServedApi]:
-    return served_apis(broker.store.is_shared, broker.telemetry is not None)
 
 
 async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -60,9 +54,13 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
         return ApiVersionsResponse(error_code=error, api_keys=[])
     if error is ErrorCode.NONE:
         context.request.set_client_software(request.client_software_name, request.client_software_version)
+    broker = context.broker
+    offered = served_apis(
+        broker.store.is_shared, broker.config.metadata_store == "zookeeper", broker.telemetry is not None
+    )
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=served.low, max_version=served.high)
-        for key, served in sorted({**_served(context.broker), **DATA_PLANE_APIS}.items())
+        for key, served in sorted({**offered, **DATA_PLANE_APIS}.items())
     ]
     return ApiVersionsResponse(
         error_code=error,
@@ -70,7 +68,7 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
         throttle_time_ms=0,
         supported_features=[
             ApiVersionsResponse.SupportedFeature(name=each.name, min_version=each.min_level, max_version=each.max_level)
-            for each in FEATURES
+            for each in context.broker.features.supported
             if context.api_version >= FIRST_WITH_LEVEL_0 or each.min_level > 0
         ],
         finalized_features_epoch=context.broker.features.epoch,

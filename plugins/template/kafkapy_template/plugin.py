@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from kafkapy.config.config_def import ConfigKey, Importance, non_empty
+from kafkapy.config.config_def import ConfigKey, Importance, at_least, non_empty
 from kafkapy.plugins import hookimpl
 from kafkapy.security.authorizer.base import Authorizer
 from kafkapy.types import ConfigType
 from kafkapy_template.assignor import WholeTopicsAssignor
 from kafkapy_template.authorizer import PREFIX_KEY, DenyPrefixAuthorizer
 from kafkapy_template.directory import NAME_KEY, URL_KEY, LdapBind
+from kafkapy_template.policy import MOST_KEY, MostPartitions
 from kafkapy_template.telemetry import CountingReceiver
 
 if TYPE_CHECKING:
@@ -49,16 +50,24 @@ def register_client_telemetry_receivers() -> Mapping[str, Callable[[BrokerConfig
 
 
 @hookimpl
+def register_create_topic_policies() -> Mapping[str, Callable[[BrokerConfig], MostPartitions]]:
+    """The policy, under the name for create.topic.policy.class.name."""
+    return {"most_partitions": lambda config: MostPartitions(config.get_int(MOST_KEY))}
+
+
+@hookimpl
 def register_config_keys() -> Iterable[ConfigKey]:
     """The plugin's keys, checked and documented like Kafka's own."""
     prefix = "Topics whose name begins with this are denied to everybody by the authorizer deny_prefix."
     url = "LDAP server that checks passwords for ldap_bind."
     name = "Distinguished name of a user for ldap_bind; the user name stands for {}."
     default = "uid={},ou=people,dc=example,dc=org"
+    most = "Largest number of partitions of a new topic, for the policy most_partitions."
     return [
         ConfigKey(PREFIX_KEY, ConfigType.STRING, "secret.", non_empty(), Importance.MEDIUM, prefix),
         ConfigKey(URL_KEY, ConfigType.STRING, "ldap://localhost", non_empty(), Importance.MEDIUM, url),
         ConfigKey(NAME_KEY, ConfigType.STRING, default, non_empty(), Importance.MEDIUM, name),
+        ConfigKey(MOST_KEY, ConfigType.INT, 100, at_least(1), Importance.MEDIUM, most),
     ]
 
 
