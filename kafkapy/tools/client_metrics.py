@@ -78,7 +78,7 @@ def alter(
     if bool(name) == generate_name:
         raise click.UsageError("Give --name or --generate-name.")
     name = name or str(uuid4())
-    changes = {
+    changes: dict[str, tuple[str, str | None]] = {
         KEYS[option]: ("set", text) if text else ("delete", None)
         for option, text in options.items()
         if text is not None
