@@ -68,6 +68,12 @@ class PrincipalBuilders:
         if builder is not None:
             _close(builder)
 
+    def check_name(self, config: BrokerConfig) -> None:
+        """ConfigError when principal.builder.class, for listeners to come, names no builder."""
+        name = config.get_str(BUILDER_KEY)
+        if name != DEFAULT_PRINCIPAL_BUILDER and BUILDER_KEY in config.dynamic:
+            _close(self._plugins().create_principal_builder(BUILDER_KEY, name))
+
     def _make(self, config: BrokerConfig, listener: str) -> PrincipalBuilder | None:
         name = config.for_listener(listener, BUILDER_KEY) or DEFAULT_PRINCIPAL_BUILDER
         if name == DEFAULT_PRINCIPAL_BUILDER:

@@ -98,5 +98,5 @@ class StoredPasswords:
 
 
 def _no_secret() -> KafkaError:
-    text = "Password encoder secret not configured: others may read the metadata store, so set password.encoder.secret"
+    text = "Password encoder secret not configured; set password.encoder.secret, for others may read the store"
     return error_for(ErrorCode.INVALID_REQUEST, text)
