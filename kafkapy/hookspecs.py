@@ -101,7 +101,8 @@ def register_metadata_stores() -> Mapping[str, Callable[[BrokerConfig], Metadata
     Each value is called with the broker's configuration, once, and gives a `kafkapy.metadata.store.MetadataStore` that
     is not open yet; its docstrings are the contract. The broker calls `start()` first and `close()` last; all calls are
     on the control loop. `start()` raises a `StoreUnavailableError` with one sentence when the store cannot be reached.
-    A store that other brokers share has `is_shared` true, and an epoch (`created_transaction`) that grows.
+    A store that other brokers share has `is_shared` true, an epoch (`created_transaction`) that grows, and a
+    `session_timeout_s` after which the registration of a killed broker ends.
     Built in: ``embedded``, ``memory``, ``zookeeper``, ``etcd``.
     """
 

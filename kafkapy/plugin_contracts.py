@@ -32,6 +32,7 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
         "close",
         "session_id",
         "is_shared",
+        "session_timeout_s",
         "last_transaction",
         "get",
         "get_many",

@@ -121,7 +121,7 @@ class Control(Part):
     async def start(self, broker: Broker) -> None:
         """Make them; they are started when the ports are known."""
         plugins = broker.plugins
-        version = MetadataVersion.parse(broker.config.get_str(IBP))
+        version = broker.features.protocol(MetadataVersion.parse(broker.config.get_str(IBP)))
         self._channels = ControllerChannels(
             broker.config,
             broker.node_id,
@@ -166,6 +166,7 @@ class Control(Part):
             plugins.create_group_assignors(broker.config),
             connect,
             LogAppender(broker.events),
+            features=broker.features,
         )
         broker.context = BrokerContext(
             node_id=broker.node_id,
@@ -232,7 +233,8 @@ class Controllership(Part):
         """Register under the ports that were bound."""
         advertised = broker.config.advertise(broker.socket_server.bound_endpoints())
         rack = broker.config.get_optional_str("broker.rack")
-        await broker.context.controller.start(BrokerRegistration(broker.node_id, advertised, rack))
+        features = tuple((each.name, each.min_level, each.max_level) for each in broker.features.supported)
+        await broker.context.controller.start(BrokerRegistration(broker.node_id, advertised, rack, features=features))
 
     async def stop(self, broker: Broker) -> None:
         """Decide nothing more."""

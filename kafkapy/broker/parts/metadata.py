@@ -88,10 +88,9 @@ class Features(Part):
 
     async def start(self, broker: Broker) -> None:
         """Read them. StartupError for one that this broker does not support."""
-        broker.features = FinalizedFeatures(follows_node=broker.config.metadata_store == "zookeeper")
-        if broker.store.is_shared:
-            self._changes = FeatureChanges(broker.store, broker.features, broker.stop_failed)
-            await self._changes.start()
+        broker.features = FinalizedFeatures(zookeeper=broker.config.metadata_store == "zookeeper")
+        self._changes = FeatureChanges(broker.store, broker.features, broker.stop_failed)
+        await self._changes.start()
 
     async def stop(self, broker: Broker) -> None:
         """Follow them no more."""
