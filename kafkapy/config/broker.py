@@ -440,7 +440,7 @@ class BrokerConfig:
         return key.parse(raw, line, where, name)
 
     def check_dynamic(self, name: str, raw: str, per_broker: bool) -> None:
-        """ConfigError for a dynamic key with a value that is not allowed, alone or there."""
+        """ConfigError for a dynamic key or value that is not allowed."""
         source = ConfigSource.DYNAMIC_BROKER_CONFIG if per_broker else ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
         self._parse(name, raw, source)
 

@@ -116,7 +116,10 @@ def validate_subscription(name: str, keys: Mapping[str, str]) -> None:
 
 
 def describe_subscription(keys: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """A subscription's entries for DescribeConfigs, also for an unknown one. A default has no synonyms, as in Kafka."""
+    """A subscription's entries for DescribeConfigs, also for an unknown one.
+
+    A default has no synonyms, as in Kafka.
+    """
     entries = []
     values = _values(keys)
     wanted = None if names is None else set(names)

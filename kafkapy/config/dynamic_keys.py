@@ -33,7 +33,7 @@ def check_names(config: BrokerConfig, names: Iterable[str], per_broker: bool) ->
 
 
 def usable(config: BrokerConfig, keys: Mapping[str, str], per_broker: bool) -> tuple[dict[str, str], list[str]]:
-    """The stored keys that this broker can use, and a sentence about those that it ignores."""
+    """The stored keys that this broker can use, and sentences about the others."""
     refused = _refused(config, list(keys), per_broker)
     ignored = {name for _, names in refused for name in names}
     sentences = [f"{text}: [{', '.join(sorted(names))}]" for text, names in refused]
@@ -51,7 +51,7 @@ def usable(config: BrokerConfig, keys: Mapping[str, str], per_broker: bool) -> t
 
 
 def check_limits(old: BrokerConfig, new: BrokerConfig) -> None:
-    """INVALID_REQUEST for connection limits that would let nobody in, and for more local than total retention."""
+    """INVALID_REQUEST for connection limits of 0, and for more local than total retention."""
     for name in new.dynamic.keys() | new.dynamic_default.keys():
         key = new.key_for(name)
         if key is not None and key.name in (RATE, CONNECTIONS) and new[name] <= 0:
