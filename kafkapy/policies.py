@@ -1,4 +1,4 @@
-"""Policies: plugins that may refuse a topic or a change of a configuration (KIP-108, KIP-133).
+"""Plugins that may refuse topics and changes of configurations (KIP-108, KIP-133).
 
 `register_create_topic_policies` and `register_alter_config_policies` give them. A policy raises `PolicyViolationError`
 with one sentence for the client. Source: org.apache.kafka.server.policy.

@@ -54,7 +54,7 @@ class PrincipalBuilders:
             self.add(config, endpoint.listener_name)
 
     def add(self, config: BrokerConfig, listener: str) -> None:
-        """Make the builder of a listener, also of one that is there again. ConfigError, PluginError."""
+        """Make the builder of a listener, also again. ConfigError, PluginError."""
         builder = self._make(config, listener)
         earlier = self._builders.pop(listener, None)
         if builder is not None:
