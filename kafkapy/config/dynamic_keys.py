@@ -58,6 +58,10 @@ def check_limits(old: BrokerConfig, new: BrokerConfig) -> None:
             changed = name not in old or old[name] != new[name]
             if changed:
                 raise error_for(ErrorCode.INVALID_REQUEST, f"Invalid {key.name} {new[name]}")
+    _check_local_retention(new)
+
+
+def _check_local_retention(new: BrokerConfig) -> None:
     _check_retention("log.local.retention.ms", new, "log.retention.ms", new.log_retention_ms)
     _check_retention("log.local.retention.bytes", new, "log.retention.bytes", new.get_int("log.retention.bytes"))
 
