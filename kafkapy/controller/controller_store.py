@@ -205,6 +205,12 @@ class ControllerStore:
             _, stat = await self.store.get(path)
             return broker._replace(epoch=stat.created_transaction)
 
+    async def update_broker(self, broker: BrokerRegistration) -> None:
+        """Write the registration of this broker again. NoNodeError without one."""
+        path = broker_path(broker.id)
+        _, stat = await self.store.get(path)
+        await self.store.commit([SetData(path, encode_broker(broker), stat.version)])
+
     async def _remove(self, path: str, version: int) -> None:
         try:
             await self.store.delete(path, version)
@@ -258,18 +264,18 @@ class ControllerStore:
         """Replace a topic's assignment. BadVersionError when it has changed."""
         await self.commit([SetData(topic_path(topic), encode_topic(assignment), version)])
 
-    async def update_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        """Replace the replicas of one partition in its topic's node.
+    async def update_assignments(self, topic: str, assignments: Mapping[int, ReplicaAssignment]) -> None:
+        """Replace the replicas of some partitions in their topic's node, in one write.
 
         NoNodeError when the topic is gone.
         """
-        path = topic_path(partition.topic)
+        path = topic_path(topic)
         while True:
             data, stat = await self.store.get(path)
-            topic = decode_topic(partition.topic, data)
-            changed = topic._replace(partitions={**topic.partitions, partition.partition: assignment})
+            found = decode_topic(topic, data)
+            changed = found._replace(partitions={**found.partitions, **assignments})
             try:
-                await self.set_topic(partition.topic, changed, stat.version)
+                await self.set_topic(topic, changed, stat.version)
             except BadVersionError:
                 continue  # a tool has added partitions meanwhile
             return
