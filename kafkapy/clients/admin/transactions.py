@@ -262,9 +262,9 @@ class TransactionAdmin(PartitionAdmin):
     ) -> bool | None:
         """Ends the open transaction of an id, such as a prepared one (KIP-939).
 
-        Its producer may be gone; it is fenced where the broker can keep an open transaction for another. With `prepared`, a producer id
-        and epoch, the transaction is committed if it is that producer's, and aborted otherwise; `committed` is not
-        looked at. Returns whether it was committed; None without an open transaction.
+        Its producer may be gone; it is fenced where the broker can keep an open transaction for another. With
+        `prepared`, a producer id and epoch, the transaction is committed if it is that producer's, and aborted
+        otherwise; `committed` is not looked at. Returns whether it was committed; None without an open transaction.
         """
         deadline = self.deadline()
 
