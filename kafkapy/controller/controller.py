@@ -266,6 +266,8 @@ class KafkaController:
         await self.store.update_broker(registration)
         self.registration = registration
         logger.info("Broker %d is registered with its new addresses", registration.id)
+        # A store that only this process uses has no watches (NodeWatches).
+        self._enqueue_one(broker_modifications.NAME, self.broker_id, broker_modifications.run)
 
     def update_config(self, config: BrokerConfig) -> None:
         """Apply a broker configuration whose dynamic part has changed."""

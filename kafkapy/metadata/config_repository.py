@@ -82,7 +82,7 @@ class ConfigRepository:
             await self.load_all(entity_type)
 
     async def load_all(self, entity_type: str) -> None:
-        """Read the settings of every entity of a type, which are up to date from then on."""
+        """Read the settings of every entity of a type, and follow them."""
         try:
             entities = await self._store.children(f"{CONFIG}/{entity_type}")
         except NoNodeError:

@@ -269,7 +269,7 @@ class SocketServer:
         return [self.request_channel] if self.control_channel is None else [self.request_channel, self.control_channel]
 
     def _make_listener(self, endpoint: Endpoint) -> _Listener:
-        """A listener with its index, and what its connections must pass. ConfigError after too many listeners."""
+        """A listener with its index and security. ConfigError after too many listeners."""
         name = endpoint.listener_name
         security = self.config.listener_security.get(name)
         index = self._free_index(endpoint, security)
@@ -485,7 +485,10 @@ class SocketServer:
                     self._accept(listener)
 
     def close_removed(self, *, in_flight: bool) -> int:
-        """Close connections of removed listeners, with `in_flight` also those with a request; how many were open."""
+        """Close connections of removed listeners; how many were open.
+
+        With `in_flight` also connections with a request.
+        """
         present = {each.index for each in self._listeners.values()}
         if not any(self.quotas.listener_count(i) for i in range(len(self.listener_names)) if i not in present):
             return 0

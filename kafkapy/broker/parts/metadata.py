@@ -129,7 +129,11 @@ class ConfigChanges(Part):
             broker.dynamic.broker_listeners.append(authentication.config_changed)
             broker.dynamic.broker_checks.append(authentication.check)
         self._listeners = LiveListeners(broker)
-        broker.dynamic.broker_checks += [self._listeners.check, broker.listener_security.check]
+        broker.dynamic.broker_checks += [
+            self._listeners.check,
+            broker.listener_security.check,
+            broker.principals.check_name,
+        ]
         broker.dynamic.broker_appliers.append(self._listeners.apply)
         broker.dynamic.broker_touched.append(broker.listener_security.reconfigure)
         # What the store said before this listened.
