@@ -74,6 +74,14 @@ async def filled(keys: Iterable[K], value: V) -> dict[K, V]:
     return made
 
 
+async def emptied(items: dict[K, V]) -> None:
+    """Remove all items of a dict, so that objects of a large request go in slices."""
+    while items:
+        for _ in range(min(CHUNK, len(items))):
+            items.popitem()
+        await turn()
+
+
 async def turn() -> None:
     """Let the loop run other tasks.
 

@@ -25,6 +25,7 @@ from kafkapy.controller.topic_deletion import ForgetOffsets, TopicDeletionManage
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.metadata_version import MetadataVersion
 from kafkapy.metadata.znodes import BrokerRegistration, broker_path, topic_path
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition, random_uuid
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class Controllership:
         """
         added: list[TopicPartition] = []
         await self.watches.follow([topic_path(topic) for topic in topics])
-        for topic, (assignment, stat) in (await self.store.topic_assignments(list(topics))).items():
+        found = await self.store.topic_assignments(list(topics))
+        async for topic, (assignment, stat) in in_slices(found.items()):
             topic_id = assignment.topic_id
             if topic_id is None:
                 topic_id = random_uuid()
@@ -158,7 +160,7 @@ class Controllership:
 
         Called within an event.
         """
-        replicas = self.context.replicas_for(partitions)
+        replicas = list(self.context.replicas_for(partitions))
         await self.partitions.handle_state_changes(partitions, PartitionStatus.NEW)
         await self.replicas.handle_state_changes(replicas, ReplicaStatus.NEW)
         await self.partitions.handle_state_changes(partitions, PartitionStatus.ONLINE)
@@ -166,27 +168,22 @@ class Controllership:
 
     async def bring_new_replicas_online(self) -> None:
         """Bring replicas online that the last controller left without a state."""
-        online = [
-            replica
-            for replica in self.context.replicas_for(self.context.all_partitions())
-            if self.context.replica_state(replica) is ReplicaStatus.NEW
-        ]
-        await self.replicas.handle_state_changes(online, ReplicaStatus.ONLINE)
+        await self.replicas.handle_state_changes(list(self.context.new_replicas), ReplicaStatus.ONLINE)
 
     async def replicas_offline(self, replicas: Iterable[Replica]) -> None:
         """Elect other leaders and shrink ISRs after brokers or directories failed."""
         context = self.context
-        replicas = list(replicas)
-        deleting = [each for each in replicas if context.is_topic_being_deleted(each.partition.topic)]
-        others = [each for each in replicas if not context.is_topic_being_deleted(each.partition.topic)]
-        leaderless = context.partitions_with_offline_leader()
+        deleting, others = [], []
+        async for each in in_slices(replicas):
+            (deleting if context.is_topic_being_deleted(each.partition.topic) else others).append(each)
+        leaderless = await context.partitions_with_offline_leader()
         await self.partitions.handle_state_changes(leaderless, PartitionStatus.OFFLINE)
         await self.partitions.elect_where_needed()
         await self.replicas.handle_state_changes(others, ReplicaStatus.OFFLINE)
         if deleting:
             await self.deletion.replicas_failed(deleting)
-        self.batch.add_update_metadata(context.live_brokers, leaderless)
-        self.batch.send()
+        await self.batch.add_update_metadata(context.live_brokers, leaderless)
+        await self.batch.send()
 
     def isr_changed(self, partitions: Iterable[TopicPartition]) -> None:
         """Complete reassignments for which these ISRs have waited, in a later event."""

@@ -25,6 +25,7 @@ from kafkapy.controller.elections import (
 )
 from kafkapy.metadata.store import NodeExistsError
 from kafkapy.metadata.znodes import PartitionState
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("state.change.logger")
@@ -72,10 +73,10 @@ class PartitionStateMachine:
         self._stats = stats
         self._tells_recovery = tells_recovery
 
-    def initialize(self) -> None:
+    async def initialize(self) -> None:
         """Derive every partition's state from the store and the live brokers."""
         context = self._context
-        for partition in context.all_partitions():
+        async for partition in in_slices(context.all_partitions()):
             state = context.leadership.get(partition)
             if state is None:
                 status = _NEW
@@ -83,7 +84,7 @@ class PartitionStateMachine:
                 status = _ONLINE
             else:
                 status = _OFFLINE
-            context.partition_status[partition] = status
+            context.put_partition_state(partition, status)
 
     async def elect_where_needed(self, topic: str | None = None) -> None:
         """Try to bring all New and Offline partitions Online.
@@ -92,10 +93,8 @@ class PartitionStateMachine:
         """
         waiting = [
             partition
-            for partition, status in self._context.partition_status.items()
-            if status in (_NEW, _OFFLINE)
-            and (topic is None or partition.topic == topic)
-            and not self._context.is_topic_being_deleted(partition.topic)
+            async for partition in in_slices(self._context.leaderless)
+            if (topic is None or partition.topic == topic) and not self._context.is_topic_being_deleted(partition.topic)
         ]
         await self.handle_state_changes(waiting, _ONLINE, ElectionStrategy.OFFLINE_PARTITION)
 
@@ -109,28 +108,30 @@ class PartitionStateMachine:
         if not partitions:
             return set()
         moved = await self._move(partitions, target, strategy)
-        self._batch.send()
+        await self._batch.send()
         return moved
 
     async def _move(
         self, partitions: Sequence[TopicPartition], target: PartitionStatus, strategy: ElectionStrategy
     ) -> set[TopicPartition]:
-        status = self._context.partition_status
+        context, status = self._context, self._context.partition_status
         valid = []
-        for partition in partitions:
-            current = status.setdefault(partition, _NON_EXISTENT)
+        async for partition in in_slices(partitions):
+            current = status.get(partition, _NON_EXISTENT)
             if current in VALID_PREVIOUS[target]:
                 valid.append(partition)
             else:
                 logger.error("Partition %s cannot become %s from %s", partition, target.value, current.value)
         if target is _ONLINE:
-            moved = await self._initialize_leaders([p for p in valid if status[p] is _NEW])
-            moved |= await self._elect_leaders([p for p in valid if status[p] is not _NEW], strategy)
+            new = [p async for p in in_slices(valid) if status.get(p) is _NEW]
+            led = [p async for p in in_slices(valid) if status.get(p) is not _NEW]
+            moved = await self._initialize_leaders(new)
+            moved |= await self._elect_leaders(led, strategy)
         else:
             moved = set(valid)
-        for partition in moved:
-            logger.debug("Partition %s changed from %s to %s", partition, status[partition].value, target.value)
-            status[partition] = target
+        async for partition in in_slices(moved):
+            logger.debug("Partition %s changed from %s to %s", partition, status.get(partition), target.value)
+            context.put_partition_state(partition, target)
         return moved
 
     # --- first leaders ------------------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ class PartitionStateMachine:
     async def _initialize_leaders(self, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
         context = self._context
         states: dict[TopicPartition, PartitionState] = {}
-        for partition in partitions:
+        async for partition in in_slices(partitions):
             replicas = context.replicas_of(partition)
             online = tuple(each for each in replicas if context.is_replica_online(each, partition))
             if online:
@@ -156,7 +157,7 @@ class PartitionStateMachine:
             context.leadership.update(existing)
             created = await self._store.create_partition_states({p: s for p, s in states.items() if p not in existing})
             created |= existing
-        for partition, state in created.items():
+        async for partition, state in in_slices(created.items()):
             context.leadership[partition] = state
             self._batch.add_leader_and_isr(state.isr, partition, state, is_new=True)
         return set(created)
@@ -183,7 +184,7 @@ class PartitionStateMachine:
         context = self._context
         current = await self._store.partition_states(partitions)
         changed: dict[TopicPartition, PartitionState] = {}
-        for partition in partitions:
+        async for partition in in_slices(partitions):
             state = current.get(partition)
             if state is None:
                 logger.error(
@@ -214,7 +215,7 @@ class PartitionStateMachine:
                 recovering=state.recovering or (elected.unclean and self._tells_recovery),
             )
         written, refused = await self._store.update_partition_states(changed)
-        for partition, state in written.items():
+        async for partition, state in in_slices(written.items()):
             self._stats.unclean_elections += state.leader not in current[partition].isr
             context.leadership[partition] = state
             self._batch.add_leader_and_isr(self._recipients(partition, strategy), partition, state)

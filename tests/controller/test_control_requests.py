@@ -18,6 +18,7 @@ from kafkapy.metadata.broker_requests import (
     BrokerResponse,
     LeaderAndIsr,
     LeaderAndIsrPartition,
+    MetadataPartitions,
     StopReplica,
     StopReplicaPartition,
     UpdateMetadata,
@@ -31,7 +32,7 @@ from kafkapy.protocol.messages.leader_and_isr import (
     LeaderAndIsrResponse,
 )
 from kafkapy.protocol.messages.stop_replica import StopReplicaResponse
-from kafkapy.protocol.messages.update_metadata import UpdateMetadataResponse
+from kafkapy.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from kafkapy.types import Endpoint, SecurityProtocol, TopicPartition, random_uuid
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -65,7 +66,7 @@ def on_the_wire(request: Any, version: int) -> list[Any]:
     """The requests as a broker decodes them."""
     return [
         decode_request(type(each), memoryview(encode_message(each, version)), version, True)[0]
-        for each in request_of(request, version, "INSIDE")
+        for each in asyncio.run(request_of(request, version, "INSIDE"))
     ]
 
 
@@ -235,3 +236,28 @@ def test_a_channel_that_is_closed_gives_up(monkeypatch: pytest.MonkeyPatch) -> N
             await sending
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("version", range(9))
+def test_brokers_share_the_encoded_metadata_and_have_epochs_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    partitions = MetadataPartitions()
+    partitions.update(METADATA.partitions)
+
+    async def run() -> list[Any]:
+        senders = {broker: Sender(0) for broker in (5, 6, 7)}
+        monkeypatch.setattr(remote_channel, "version_of", lambda _request, _level: version)
+        for broker, sender in senders.items():
+            request = METADATA._replace(broker_epoch=1000 + broker, partitions=partitions)
+            await RemoteBrokerChannel(broker, sender, LATEST, "INSIDE").send(request)
+        assert partitions.encoded.result() == senders[5].sent[0][1].body
+        return [sender.sent[0][1] for sender in senders.values()]
+
+    (plain,) = on_the_wire(METADATA, version)
+    for broker, sent in zip((5, 6, 7), asyncio.run(run()), strict=True):
+        assert sent.NAME == "UpdateMetadataRequest"
+        decoded, _ = decode_request(UpdateMetadataRequest, memoryview(sent.body), version, True)
+        assert decoded.broker_epoch == (1000 + broker if version >= 5 else -1)
+        decoded.broker_epoch = plain.broker_epoch
+        assert decoded == plain

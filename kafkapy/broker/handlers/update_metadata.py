@@ -33,7 +33,7 @@ from kafkapy.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from kafkapy.slices import in_slices
+from kafkapy.slices import emptied, in_slices
 from kafkapy.types import ZERO_UUID, Endpoint, SecurityProtocol, TopicPartition
 
 REQUEST = UpdateMetadataRequest
@@ -52,19 +52,21 @@ async def handle(context: RequestContext, request: UpdateMetadataRequest) -> Upd
     if refused is not ErrorCode.NONE:
         return UpdateMetadataResponse(error_code=refused)
     partitions = {partition: _known(each) async for partition, each in in_slices(_states(request))}
+    topic_ids = {topic.topic_name: topic.topic_id async for topic in in_slices(request.topic_states)}
     response = await context.broker.replica_manager.update_metadata(
         UpdateMetadata(
             request.controller_id,
             request.controller_epoch,
             request.broker_epoch,
-            {topic.topic_name: topic.topic_id for topic in request.topic_states if topic.topic_id != ZERO_UUID},
+            {name: topic_id async for name, topic_id in in_slices(topic_ids.items()) if topic_id != ZERO_UUID},
             partitions,
             {
                 each.id: BrokerRegistration(each.id, _endpoints(each), each.rack or None)
-                for each in request.live_brokers
+                async for each in in_slices(request.live_brokers)
             },
         )
     )
+    await emptied(partitions)
     return UpdateMetadataResponse(error_code=response.error)
 
 
