@@ -51,6 +51,7 @@ from kafkapy.controller.leader_epochs import LogsAtStart, raise_epochs
 from kafkapy.controller.reassignment import Reassignments
 from kafkapy.controller.topic_deletion import ForgetOffsets
 from kafkapy.errors import ErrorCode
+from kafkapy.garbage import resting
 from kafkapy.metadata.broker_requests import BrokerRequest, BrokerResponse, LeaderAndIsr, StopReplica
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.config_repository import ConfigRepository
@@ -307,7 +308,8 @@ class KafkaController:
         for work in WRITTEN_BY_TOOLS:
             watch = await self.store.store.watch_node(work.PATH, self._enqueue(work.NAME, work.run))
             self._watches.append(watch)
-        await failover.run(self.current, self._raise_epochs)
+        with resting():
+            await failover.run(self.current, self._raise_epochs)
         self._balance_later(leader_balance.FIRST_S)
 
     def _balance_later(self, seconds: float) -> None:

@@ -19,6 +19,7 @@ from kafkapy.metadata.store import (
     MetadataStore,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     Operation,
     SetData,
     Stat,
@@ -400,7 +401,26 @@ class ControllerStore:
 
         A crash in between leaves the mark, so the next controller resumes.
         """
-        operations: list[Operation] = [Delete(path) for path in await self.store.subtree(topic_path(topic))]
+        try:
+            await self._delete_topic(topic, await self._usual_nodes(topic))
+        except (NoNodeError, NotEmptyError):
+            await self._delete_topic(topic, await self.store.subtree(topic_path(topic)))
+
+    async def _usual_nodes(self, topic: str) -> list[str]:
+        """A topic's nodes, children first, as long as each partition has a state and nothing else.
+
+        A walk asks for the children of each.
+        """
+        parent = partitions_path(topic)
+        try:
+            names = await self.store.children(parent)
+        except NoNodeError:
+            return [topic_path(topic)]
+        nodes = [path for name in names for path in (f"{parent}/{name}/state", f"{parent}/{name}")]
+        return [*nodes, parent, topic_path(topic)]
+
+    async def _delete_topic(self, topic: str, paths: Sequence[str]) -> None:
+        operations: list[Operation] = [Delete(path) for path in paths]
         config, mark = config_path(CONFIG_TOPICS, topic), delete_topic_path(topic)
         tail: list[Operation] = operations[-1:]
         for path, found in zip((config, mark), await self.store.get_many([config, mark]), strict=True):

@@ -67,6 +67,8 @@ class Controllership:
         self.metadata_version = metadata_version
         self._put = put
         self._config = config
+        self._moving: dict[TopicPartition, None] = {}
+        """Partitions that move and whose ISRs have changed."""
         self._deletion_waiters: dict[str, set[asyncio.Future[None]]] = {}
         self.context = context = ControllerContext()
         context.epoch = epoch
@@ -189,9 +191,18 @@ class Controllership:
         """Complete reassignments for which these ISRs have waited, in a later event."""
         moving = [partition for partition in partitions if partition in self.context.reassigning]
         if moving:
-            self._put(
-                f"PartitionReassignmentIsrChange {moving}", lambda current: current.reassignments.isr_changed(moving)
-            )
+            # One event for the changes of many leaders: it is queued once.
+            self._moving.update(dict.fromkeys(moving))
+            self._put("PartitionReassignmentIsrChange", _isrs_changed)
+
+    async def complete_moves(self) -> None:
+        """Complete the reassignments whose ISRs have changed."""
+        moving, self._moving = self._moving, {}
+        try:
+            await self.reassignments.isr_changed(moving)
+        except BaseException:
+            self._moving = moving | self._moving
+            raise
 
     def topic_deletion(self, topic: str) -> asyncio.Future[None]:
         """A future that ends when the topic is deleted for good."""
@@ -220,6 +231,10 @@ class Controllership:
         if own is not None:
             return own.strip().lower() == "true"
         return self.config.get_bool("unclean.leader.election.enable")
+
+
+async def _isrs_changed(controllership: Controllership) -> None:
+    await controllership.complete_moves()
 
 
 async def _resume_deletion(controllership: Controllership) -> None:

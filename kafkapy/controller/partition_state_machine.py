@@ -169,20 +169,25 @@ class PartitionStateMachine:
     ) -> set[TopicPartition]:
         elected: set[TopicPartition] = set()
         remaining = list(partitions)
+        # Only this controller writes states, below IBP 2.7 leaders too; a state that is not the latest is refused.
+        current = await states_known(self._context, self._store, remaining)
         while remaining:
-            done, remaining = await self._elect_once(remaining, strategy)
+            done, remaining = await self._elect_once(remaining, current, strategy)
             elected |= done
+            current = await self._store.partition_states(remaining)
         return elected
 
     async def _elect_once(
-        self, partitions: Sequence[TopicPartition], strategy: ElectionStrategy
+        self,
+        partitions: Sequence[TopicPartition],
+        current: Mapping[TopicPartition, PartitionState],
+        strategy: ElectionStrategy,
     ) -> tuple[set[TopicPartition], list[TopicPartition]]:
         """The elected partitions, and the partitions to be tried again.
 
         A leader has changed the state of the latter meanwhile.
         """
         context = self._context
-        current = await self._store.partition_states(partitions)
         changed: dict[TopicPartition, PartitionState] = {}
         async for partition in in_slices(partitions):
             state = current.get(partition)
@@ -245,3 +250,21 @@ class PartitionStateMachine:
         context = self._context
         replicas: Iterable[int] = context.replicas_of(partition)
         return [each for each in replicas if context.is_replica_online(each, partition, with_shutting_down)]
+
+
+async def states_known(
+    context: ControllerContext, store: ControllerStore, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, PartitionState]:
+    """The states in the context, and those of the store where it has none.
+
+    A conditional write shows whether another writer was faster.
+    """
+    known: dict[TopicPartition, PartitionState] = {}
+    unknown: list[TopicPartition] = []
+    async for partition in in_slices(partitions):
+        state = context.leadership.get(partition)
+        if state is None:
+            unknown.append(partition)
+        else:
+            known[partition] = state
+    return known | await store.partition_states(unknown)

@@ -18,7 +18,7 @@ from kafkapy import errors
 from kafkapy.controller.broker_channel import BrokerRequestBatch
 from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
 from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore
-from kafkapy.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
+from kafkapy.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine, states_known
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
 from kafkapy.controller.topic_deletion import TopicDeletionManager
 from kafkapy.errors import KafkaError
@@ -177,13 +177,13 @@ class PartitionReassignments:
         """Complete the reassignments whose targets are in sync now."""
         context = self._context
         moves = {each: context.assignment_of(each) for each in partitions if each in context.reassigning}
-        await self._complete_all(await self._complete_ones(moves))
+        await self._complete(await self._complete_ones(moves))
 
     async def _advance(self, moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
         """Complete what is in sync; the leaders of the rest take the new replicas on."""
         context = self._context
         complete = await self._complete_ones(moves)
-        await self._complete_all(complete)
+        await self._complete(complete)
         waiting = {partition: each for partition, each in moves.items() if partition not in complete}
         await self._raise_epochs(waiting)
         async for partition, assignment in in_slices(waiting.items()):
@@ -216,7 +216,8 @@ class PartitionReassignments:
         self, moves: Mapping[TopicPartition, ReplicaAssignment]
     ) -> dict[TopicPartition, ReplicaAssignment]:
         """Those of the reassignments whose target replicas are in sync."""
-        states = await self._store.partition_states([each for each in moves if moves[each].is_being_reassigned])
+        running = [each for each in moves if moves[each].is_being_reassigned]
+        states = await states_known(self._context, self._store, running)
         complete: dict[TopicPartition, ReplicaAssignment] = {}
         async for partition, assignment in in_slices(moves.items()):
             state = states.get(partition)
@@ -242,9 +243,9 @@ class PartitionReassignments:
         context = self._context
         raised: dict[TopicPartition, PartitionState] = {}
         remaining = partitions
+        found = await states_known(context, self._store, remaining)
         while remaining:
             changed: dict[TopicPartition, PartitionState] = {}
-            found = await self._store.partition_states(remaining)
             async for partition, state in in_slices(found.items()):
                 if state.controller_epoch > context.epoch:
                     raise ControllerMovedError("another broker has become controller")
@@ -252,33 +253,37 @@ class PartitionReassignments:
             written, remaining = await self._store.update_partition_states(changed)
             context.leadership.update(written)
             raised |= written
+            found = await self._store.partition_states(remaining)
         return raised
 
     # --- completion ---------------------------------------------------------------------------------------------------
 
-    async def _complete_all(self, moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
-        for topic, of_topic in (await _by_topic(moves)).items():
-            await self._complete(topic, of_topic)
-
-    async def _complete(self, topic: str, moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
-        """Phase B for partitions of one topic."""
+    async def _complete(self, moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+        """Phase B, for all of them together: each of its steps is a request to every broker."""
+        if not moves:
+            return
         context = self._context
-        added = [Replica(partition, broker) for partition, each in moves.items() for broker in each.adding]
-        new = [each for each in added if context.replica_state(each) is not ReplicaStatus.ONLINE]
+        new: list[Replica] = []
+        completed: dict[TopicPartition, ReplicaAssignment] = {}
+        async for partition, each in in_slices(moves.items()):
+            added = [Replica(partition, broker) for broker in each.adding]
+            new += [one for one in added if context.replica_state(one) is not ReplicaStatus.ONLINE]
+            completed[partition] = ReplicaAssignment(each.target)
         await self._replicas.handle_state_changes(new, ReplicaStatus.ONLINE)
-        completed = {partition: ReplicaAssignment(each.target) for partition, each in moves.items()}
         for partition, assignment in completed.items():
             context.put_assignment(partition, assignment)
         await self._move_leaders(completed)
         await self._remove([Replica(p, broker) for p, each in moves.items() for broker in each.removing])
-        await self._store.update_assignments(topic, {p.partition: each for p, each in completed.items()})
+        by_topic = await _by_topic(completed)
+        for topic, of_topic in by_topic.items():
+            await self._store.update_assignments(topic, {p.partition: each for p, each in of_topic.items()})
         await self._store.remove_reassignments(lambda each, to: each in completed and to == completed[each].replicas)
         async for partition, assignment in in_slices(completed.items()):
             context.reassigning.pop(partition, None)
             self._batch.add_to_all(partition)
             logger.info("Reassignment of partition %s to brokers %s is complete", partition, list(assignment.replicas))
         await self._batch.send()
-        await self._deletion.retry([topic])
+        await self._deletion.retry(by_topic)
 
     async def _move_leaders(self, completed: Mapping[TopicPartition, ReplicaAssignment]) -> None:
         context = self._context

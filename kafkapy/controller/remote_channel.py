@@ -22,6 +22,7 @@ from kafkapy.metadata.inter_broker_sender import InterBrokerSender
 from kafkapy.metadata.metadata_version import MetadataVersion
 from kafkapy.protocol.messages.update_metadata import UpdateMetadataRequest
 from kafkapy.protocol.schema import Request
+from kafkapy.slices import turn
 
 __all__ = ["RemoteBrokerChannel"]
 
@@ -48,6 +49,7 @@ class RemoteBrokerChannel(BrokerChannel):
 
     async def send(self, request: BrokerRequest) -> BrokerResponse:
         """Send the request until the broker answers it."""
+        await turn()  # a thousand brokers get theirs at the same time
         version = version_of(request, self._version)
         requests: list[Request | EncodedRequest]
         if isinstance(request, UpdateMetadata):

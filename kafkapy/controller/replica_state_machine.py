@@ -15,6 +15,7 @@ from typing import Final
 from kafkapy.controller.broker_channel import BrokerRequestBatch
 from kafkapy.controller.context import ControllerContext, Replica, ReplicaStatus
 from kafkapy.controller.controller_store import ControllerStore
+from kafkapy.controller.partition_state_machine import states_known
 from kafkapy.metadata.broker_requests import EPOCH_DURING_DELETE, NO_EPOCH
 from kafkapy.metadata.znodes import NO_LEADER, PartitionState
 from kafkapy.slices import in_slices
@@ -168,9 +169,9 @@ class ReplicaStateMachine:
         remaining = [
             partition for partition in by_partition if not self._context.is_topic_being_deleted(partition.topic)
         ]
+        current = await states_known(self._context, self._store, remaining)
         while remaining:
             changed: dict[TopicPartition, PartitionState] = {}
-            current = await self._store.partition_states(remaining)
             async for partition, state in in_slices(current.items()):
                 gone = by_partition[partition]
                 if gone.isdisjoint(state.isr):
@@ -187,4 +188,5 @@ class ReplicaStateMachine:
             written, remaining = await self._store.update_partition_states(changed)
             self._context.leadership.update(written)
             result |= written
+            current = await self._store.partition_states(remaining)
         return result

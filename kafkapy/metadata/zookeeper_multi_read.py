@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
 from kazoo.exceptions import EXCEPTIONS  # type: ignore[import-untyped]
-from kazoo.protocol.paths import _prefix_root  # type: ignore[import-untyped]
 from kazoo.protocol.serialization import (  # type: ignore[import-untyped]
     GetData,
     MultiHeader,
@@ -36,7 +35,7 @@ class MultiRead:
     type: ClassVar[int] = 22
 
     def __init__(self, paths: Sequence[str], chroot: str) -> None:
-        self.paths = [_prefix_root(chroot, path) for path in paths]
+        self.paths = [chroot + path if path != "/" else chroot or path for path in paths]
 
     def send(self, client: KazooClient) -> Any:
         """Queue the request; the asynchronous result, as of kazoo's own calls."""

@@ -283,10 +283,10 @@ class ReplicaFetcherManager:
         """Give a partition up, until it is added again."""
         if not self._is_current(followed):
             return
-        # A fenced follower waits for the LeaderAndIsr request that is on its way: no fault.
+        # A fenced follower waits for the LeaderAndIsr request that is on its way: no fault, and there are thousands.
         fenced = error.code == ErrorCode.FENCED_LEADER_EPOCH
         logger.log(
-            logging.INFO if fenced else logging.ERROR,
+            logging.DEBUG if fenced else logging.ERROR,
             "Partition %s is not followed any more in leader epoch %d: %s",
             followed.topic_partition,
             followed.start.leader_epoch,
