@@ -11,8 +11,8 @@ from kafkapy.broker.identity import establish
 from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.config.broker import BrokerConfig
-from kafkapy.metadata.config_repository import ConfigRepository
-from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_USERS
+from kafkapy.metadata.config_repository import READ_AT_START, ConfigRepository
+from kafkapy.metadata.znodes import CONFIG_USERS
 from kafkapy.network.socket_server import SocketServerConfig
 
 __all__ = ["ConfigChanges", "Configuration", "Features", "Store"]
@@ -63,7 +63,7 @@ class Configuration(Part):
         """Read and follow the store's configurations. StartupError when the ids contradict each other."""
         broker.repository = repository = ConfigRepository(broker.store)
         # The users hold the SCRAM credentials, which every login needs at once.
-        await repository.start((CONFIG_BROKERS, CONFIG_GROUPS, *((CONFIG_USERS,) if broker.has_sasl else ())))
+        await repository.start((*READ_AT_START, *((CONFIG_USERS,) if broker.has_sasl else ())))
         directories = [str(each.path) for each in broker.log_manager.live_dirs if each.persistent]
         broker.node_id, broker.cluster_id = await establish(broker.config, broker.store, directories)
         repository.topics_read = broker.effects.check_topics
