@@ -281,11 +281,19 @@ class Simulation:
                 by_leader.setdefault(state.leader, []).append(change)
         left = MOVED
         for leader, changes in by_leader.items():
-            epoch = context.live_brokers[leader].epoch
-            await self.controller.alter_partitions(leader, epoch, changes[:left])
-            left -= len(changes[:left])
-            if left <= 0:
-                return
+            by_leader[leader] = changes[: max(0, left)]
+            left -= len(changes)
+        await self._ask(by_leader)
+
+    async def _ask(self, by_leader: dict[int, list[IsrChange]]) -> None:
+        """Each leader asks for its changes, all at once."""
+        live = self.controller.context.live_brokers
+        asked = [
+            self.controller.alter_partitions(leader, live[leader].epoch, changes)
+            for leader, changes in by_leader.items()
+            if changes and leader in live
+        ]
+        await asyncio.gather(*asked)
 
     async def balance(self) -> None:
         """The leader balance check, and what it moves."""
@@ -316,12 +324,7 @@ class Simulation:
             isr = tuple(dict.fromkeys((*state.isr, *wanted[partition])))
             change = IsrChange(*partition, state.leader_epoch, isr, state.version)
             by_leader.setdefault(state.leader, []).append(change)
-        asked = [
-            self.controller.alter_partitions(leader, context.live_brokers[leader].epoch, changes)
-            for leader, changes in by_leader.items()
-            if leader in context.live_brokers
-        ]
-        await asyncio.gather(*asked)
+        await self._ask(by_leader)
 
     async def delete(self) -> None:
         """The topic goes."""

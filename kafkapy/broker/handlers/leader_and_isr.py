@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.controller_requests import refusal
+from kafkapy.broker.controller_requests import BrokerTuples, refusal
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import LeaderAndIsr, LeaderAndIsrPartition
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
@@ -53,7 +53,8 @@ async def handle(context: RequestContext, request: LeaderAndIsrRequest) -> Leade
         refusals = {partition: refused async for partition, _ in in_slices(_states(request))}
         return await _answer(context.api_version, request, refused, refusals)
     topic_ids = {topic.topic_name: topic.topic_id async for topic in in_slices(request.topic_states)}
-    partitions = {partition: _wanted(each) async for partition, each in in_slices(_states(request))}
+    brokers = BrokerTuples()
+    partitions = {partition: _wanted(each, brokers) async for partition, each in in_slices(_states(request))}
     response = await context.broker.replica_manager.become_leader_or_follower(
         LeaderAndIsr(
             request.controller_id,
@@ -94,19 +95,19 @@ def _states(request: LeaderAndIsrRequest) -> Iterable[tuple[TopicPartition, Lead
     )
 
 
-def _wanted(each: LeaderAndIsrPartitionState) -> LeaderAndIsrPartition:
+def _wanted(each: LeaderAndIsrPartitionState, brokers: BrokerTuples) -> LeaderAndIsrPartition:
     return LeaderAndIsrPartition(
         PartitionState(
             each.leader,
             each.leader_epoch,
-            tuple(each.isr),
+            brokers(each.isr),
             each.controller_epoch,
             each.leader_recovery_state == RECOVERING,
             each.partition_epoch,
         ),
-        tuple(each.replicas),
-        tuple(each.adding_replicas),
-        tuple(each.removing_replicas),
+        brokers(each.replicas),
+        brokers(each.adding_replicas),
+        brokers(each.removing_replicas),
         each.is_new,
     )
 

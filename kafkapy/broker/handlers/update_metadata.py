@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.controller_requests import refusal
+from kafkapy.broker.controller_requests import BrokerTuples, refusal
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.metadata.broker_requests import UpdateMetadata, UpdateMetadataPartition
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
@@ -51,7 +51,8 @@ async def handle(context: RequestContext, request: UpdateMetadataRequest) -> Upd
     refused = refusal(context, request.broker_epoch)
     if refused is not ErrorCode.NONE:
         return UpdateMetadataResponse(error_code=refused)
-    partitions = {partition: _known(each) async for partition, each in in_slices(_states(request))}
+    brokers = BrokerTuples()
+    partitions = {partition: _known(each, brokers) async for partition, each in in_slices(_states(request))}
     topic_ids = {topic.topic_name: topic.topic_id async for topic in in_slices(request.topic_states)}
     response = await context.broker.replica_manager.update_metadata(
         UpdateMetadata(
@@ -81,11 +82,11 @@ def _states(request: UpdateMetadataRequest) -> Iterable[tuple[TopicPartition, Up
     )
 
 
-def _known(each: UpdateMetadataPartitionState) -> UpdateMetadataPartition:
+def _known(each: UpdateMetadataPartitionState, brokers: BrokerTuples) -> UpdateMetadataPartition:
     state = PartitionState(
-        each.leader, each.leader_epoch, tuple(each.isr), each.controller_epoch, version=each.zk_version
+        each.leader, each.leader_epoch, brokers(each.isr), each.controller_epoch, version=each.zk_version
     )
-    return UpdateMetadataPartition(state, tuple(each.replicas), tuple(each.offline_replicas))
+    return UpdateMetadataPartition(state, brokers(each.replicas), brokers(each.offline_replicas))
 
 
 def _endpoints(broker: LiveBroker) -> tuple[Endpoint, ...]:

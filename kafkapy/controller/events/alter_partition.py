@@ -42,7 +42,7 @@ async def run(
     changes: Sequence[IsrChange],
     knows_ineligible: bool = True,
 ) -> AlteredPartitions:
-    """Write the ISRs that are allowed, and tell all brokers' caches.
+    """Write the ISRs that are allowed; the batch for all brokers' caches has them, and `tell` sends it.
 
     STALE_BROKER_EPOCH for the whole. `knows_ineligible`: whether the leader knows INELIGIBLE_REPLICA.
     """
@@ -82,9 +82,13 @@ async def run(
             # An earlier attempt has written it, and its answer was lost.
             results[keys[partition]] = state
     await controllership.batch.add_update_metadata(context.live_brokers, asked)
-    await controllership.batch.send()
     controllership.isr_changed(keys.keys() - set(refused))
     return results
+
+
+async def tell(controllership: Controllership) -> None:
+    """Tell all brokers' caches of the changes since the last call."""
+    await controllership.batch.send()
 
 
 def _decide(
