@@ -91,6 +91,7 @@ async def _shared_body(request: UpdateMetadata, version: int, listener: str) -> 
         # A task of its own: the broker that came first may go while it is made.
         partitions.encoded = asyncio.ensure_future(_body(request, version, listener))
     body: bytes = await asyncio.shield(partitions.encoded)
+    await turn()  # all brokers have waited for it
     return body
 
 
