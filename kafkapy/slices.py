@@ -86,7 +86,10 @@ class SlicedQueue(Generic[T]):
         self._goes_on = False
 
     def put(self, items: Iterable[T]) -> None:
-        """Handle items behind those that wait; what takes longer than a slice goes on later."""
+        """Handle items behind those that wait.
+
+        The rest follows in later turns of the loop.
+        """
         self._items.extend(items)
         if not self._goes_on:
             self._work()
@@ -108,7 +111,7 @@ class SlicedQueue(Generic[T]):
 
 
 async def emptied(items: dict[K, V]) -> None:
-    """Remove all items of a dict, so that objects of a large request go in slices."""
+    """Remove all items of a dict, whose objects go in slices."""
     while items:
         for _ in range(min(CHUNK, len(items))):
             items.popitem()

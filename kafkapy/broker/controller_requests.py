@@ -22,7 +22,10 @@ NO_EPOCH: Final = -1
 
 
 class BrokerTuples:
-    """Lists of brokers as tuples, of which equal ones are one: partitions of a cluster have few different ones."""
+    """Lists of brokers as tuples; equal ones are one object.
+
+    Partitions of a cluster have few different ones.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, ...], tuple[int, ...]] = {}

@@ -53,7 +53,10 @@ class DataPlaneEvents:
             self._handlers.clear()
 
     def drain(self) -> None:
-        """Hand out everything that is queued, in slices: 100,000 followers may catch up at once."""
+        """Hand out everything that is queued, in slices.
+
+        100,000 followers may catch up at once.
+        """
         self._waiting.put(self.queue.drain())
 
     def _hand_out(self, event: tuple[int, int, int, bytes]) -> None:

@@ -273,8 +273,8 @@ class BrokerRequestBatch:
             broker = context.live_brokers.get(broker_id)
             if broker is None:
                 continue
-            async for part in _parts(stopped, dict):
-                self._channels.send(broker_id, StopReplica(self._controller_id, context.epoch, broker.epoch, part))
+            async for stops in _parts(stopped, dict):
+                self._channels.send(broker_id, StopReplica(self._controller_id, context.epoch, broker.epoch, stops))
         self._leader_and_isr, self._stop_replica = {}, {}
         self._metadata_brokers, self._metadata, self._metadata_for_all = set(), MetadataPartitions(), False
 

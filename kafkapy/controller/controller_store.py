@@ -513,7 +513,7 @@ def _reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
 def _first_states(
     partitions: Iterable[TopicPartition], states: Mapping[TopicPartition, PartitionState], existing: Set[str]
 ) -> list[Operation]:
-    """What creates states, with the parents that do not exist."""
+    """The operations that create states, and the parents that do not exist."""
     operations: list[Operation] = []
     made: set[str] = set()
     for partition in partitions:

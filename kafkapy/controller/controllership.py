@@ -175,7 +175,8 @@ class Controllership:
     async def replicas_offline(self, replicas: Iterable[Replica]) -> None:
         """Elect other leaders and shrink ISRs after brokers or directories failed."""
         context = self.context
-        deleting, others = [], []
+        deleting: list[Replica] = []
+        others: list[Replica] = []
         async for each in in_slices(replicas):
             (deleting if context.is_topic_being_deleted(each.partition.topic) else others).append(each)
         leaderless = await context.partitions_with_offline_leader()

@@ -215,7 +215,7 @@ class PartitionReassignments:
     async def _complete_ones(
         self, moves: Mapping[TopicPartition, ReplicaAssignment]
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Those of the reassignments whose target replicas are in sync."""
+        """The reassignments whose target replicas are in sync."""
         running = [each for each in moves if moves[each].is_being_reassigned]
         states = await states_known(self._context, self._store, running)
         complete: dict[TopicPartition, ReplicaAssignment] = {}

@@ -111,5 +111,10 @@ def _addressed(body: bytes, version: int, broker_epoch: int) -> bytes:
 @cache
 def _place_of_epoch(version: int) -> int:
     """Where the broker epoch stands, behind fields of fixed size."""
-    one, other = (encode_message(UpdateMetadataRequest(broker_epoch=each), version) for each in (0, -1))
+    one, other = (
+        encode_message(
+            UpdateMetadataRequest(controller_id=0, controller_epoch=0, broker_epoch=epoch, live_brokers=[]), version
+        )
+        for epoch in (0, -1)
+    )
     return next(at for at, (mine, its) in enumerate(zip(one, other, strict=True)) if mine != its)

@@ -141,7 +141,10 @@ class TopicDeletionManager:
         await self.resume({each.partition.topic for each in gone})
 
     async def resume(self, topics: Iterable[str] | None = None) -> None:
-        """Finish the deletions that are complete, and begin the eligible ones; of all topics without `topics`."""
+        """Finish the deletions that are complete, and begin the eligible ones.
+
+        None: of all topics.
+        """
         context = self._context
         begin: list[str] = []
         remembered: set[str] = set()

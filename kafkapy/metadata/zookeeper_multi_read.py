@@ -1,7 +1,7 @@
-"""ZooKeeper's multi-read: the data of many nodes in one request, which kazoo does not have.
+"""ZooKeeper's multi-read: the data of many nodes in one request.
 
-Servers know it since 3.6 (ZOOKEEPER-1962). A node that is missing is an error in its place, and not of the whole.
-Source: org.apache.zookeeper.MultiOperationRecord, MultiResponse.
+kazoo does not have it. Servers know it since 3.6 (ZOOKEEPER-1962). A node that is missing is an error in its place, and
+not of the whole. Source: org.apache.zookeeper.MultiOperationRecord, MultiResponse.
 """
 
 from __future__ import annotations

@@ -50,7 +50,9 @@ async def handle(context: RequestContext, request: LeaderAndIsrRequest) -> Leade
     """
     refused = refusal(context, request.broker_epoch)
     if refused is not ErrorCode.NONE:
-        refusals = {partition: refused async for partition, _ in in_slices(_states(request))}
+        refusals: dict[TopicPartition, ErrorCode] = {
+            partition: refused async for partition, _ in in_slices(_states(request))
+        }
         return await _answer(context.api_version, request, refused, refusals)
     topic_ids = {topic.topic_name: topic.topic_id async for topic in in_slices(request.topic_states)}
     brokers = BrokerTuples()
@@ -145,7 +147,7 @@ def _filling(
             yield
         return
     for each in request.topic_states:
-        answered = LeaderAndIsrResponse.Topic(topic_id=each.topic_id)
+        answered = LeaderAndIsrResponse.Topic(topic_id=each.topic_id, partition_errors=[])
         response.topics.append(answered)
         for state in each.partition_states:
             number = state.partition_index

@@ -42,7 +42,7 @@ async def run(
     changes: Sequence[IsrChange],
     knows_ineligible: bool = True,
 ) -> AlteredPartitions:
-    """Write the ISRs that are allowed; the batch for all brokers' caches has them, and `tell` sends it.
+    """Write the ISRs that are allowed; `tell` sends them to all brokers' caches.
 
     STALE_BROKER_EPOCH for the whole. `knows_ineligible`: whether the leader knows INELIGIBLE_REPLICA.
     """
