@@ -192,9 +192,8 @@ class TopicAdmin:
         controller = self._controller
         context = controller.context
         names: dict[str, None] = {}
-        ids = {topic_id: name for name, topic_id in context.topic_ids.items()} if _has_ids(topics) else {}
         async for topic in in_slices(topics):
-            name = topic if isinstance(topic, str) else ids.get(topic)
+            name = topic if isinstance(topic, str) else context.topics_by_id.get(topic)
             if not controller.config.get_bool("delete.topic.enable"):
                 failed[topic] = errors.TopicDeletionDisabledError()
             elif name is None or name not in context.assignments:
@@ -312,10 +311,6 @@ class TopicAdmin:
             return True
         task.add_done_callback(_log_late_error)
         return False
-
-
-def _has_ids(topics: Sequence[str | UUID]) -> bool:
-    return any(isinstance(topic, UUID) for topic in topics)
 
 
 def _log_late_error(task: asyncio.Task[None]) -> None:
