@@ -245,11 +245,12 @@ class SimulatedFetcher(SteppedFetcher):
         number = self.in_flight = self._sent
         timer = broker.loop.call_later(broker.fetch_timeout_s, self._lost, number, errno.ETIMEDOUT)
         leader = channel.broker
+        # Of this moment: the broker may have another life when the answer comes.
+        life, context = broker.life, broker.context
 
         def answered(reply: bytes | None) -> None:
-            if reply is None:
-                return
-            network.post(self.leader_id, broker.id, reply, lambda: self._take(number, timer, reply), broker.life, broker.context)
+            if reply is not None:
+                network.post(self.leader_id, broker.id, reply, lambda: self._take(number, timer, reply), life, context)
 
         network.post(
             broker.id,
@@ -301,12 +302,19 @@ class SimulatedBroker:
 
     async def start(self) -> None:
         """Begin a life, as KafkaServer does; return when the broker is registered."""
+        if self.life.alive:
+            return
         self.lives += 1
         self.life = Life(f"broker {self.id}, life {self.lives}")
         self.context = context_of(self.life)
         self.parked, self.steppers = [], []
         self.ready = False
-        await self.loop.create_task(self._start(), context=self.context)
+        self.registered = asyncio.Event()
+        try:
+            await self.loop.create_task(self._start(), context=self.context)
+        except BaseException:
+            self.crash()
+            raise
 
     async def _start(self) -> None:
         config = self.config
@@ -354,6 +362,7 @@ class SimulatedBroker:
         self.network.brokers[self.id] = self
         await controller.start(BrokerRegistration(self.id, (Endpoint(LISTENER, "host", 9000 + self.id),)))
         self.ready = True
+        self.registered.set()
 
     def _start_replication(self) -> None:
         replicas, version = self.replicas, self.cluster.version
@@ -414,6 +423,8 @@ class SimulatedBroker:
         if not self.life.alive:
             return
         self.life.alive = False
+        self.steppers.clear()
+        self.ready = False
         self.store.cut = True
         self.cluster.died(self)
         for parked in self.parked:
@@ -495,7 +506,8 @@ class SimulatedBroker:
     # --- the control plane --------------------------------------------------------------------------------------------
 
     async def serve(self, request: Request, version: int) -> Any:
-        """The response of the handler."""
+        """The response of the handler. Before the registration requests wait, as in the RequestChannel."""
+        await self.registered.wait()
         return await HANDLERS[type(request)](AllowedContext(self, request, version), request)  # type: ignore[arg-type]
 
     # --- what a test looks at -----------------------------------------------------------------------------------------

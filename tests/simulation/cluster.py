@@ -42,6 +42,7 @@ KEYS: Final = {
     "log.cleaner.enable": "false",
     "log.segment.delete.delay.ms": "0",
     "min.insync.replicas": "2",
+    "log.retention.ms": "-1",
     "log.index.size.max.bytes": "4096",
 }
 BASE: Final = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
@@ -127,7 +128,7 @@ class SimulatedCluster:
         while not condition():
             if self.loop.time() > end:
                 raise AssertionError(f"not within {seconds:.0f} virtual seconds: {what}\n{self.describe()}")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
 
     async def sleep(self, seconds: float) -> None:
         """Let the virtual time pass."""
@@ -187,7 +188,12 @@ class SimulatedCluster:
         self, topic: str = "t", replicas: Sequence[Sequence[int]] = ((0, 1, 2),), configs: Mapping[str, str] | None = None
     ) -> None:
         """Create a topic; return when each partition has a leader that knows it."""
-        await self.until(lambda: self.controller is not None, "a controller")
+        everybody = {each for one in replicas for each in one}
+        await self.until(
+            lambda: self.controller is not None
+            and everybody <= self.controller.controller.context.live_brokers.keys(),
+            "a controller that knows the brokers",
+        )
         assert self.controller is not None
         new = NewTopic(topic, assignments=dict(enumerate(map(list, replicas))), configs=dict(configs or {}))
         admin = self.controller.admin
@@ -263,13 +269,17 @@ class SimulatedCluster:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    async def repair(self) -> None:
-        """End all faults, and return when all replicas are in sync and equal."""
+    def heal(self) -> None:
+        """End the faults of network and store."""
         self.network.heal()
         self.network.drop = lambda source, target, message: False
         for broker in self.brokers.values():
             if broker.alive and broker.ready and broker.store.cut:
                 broker.store.restore_connection()
+
+    async def repair(self) -> None:
+        """End all faults, and return when all replicas are in sync and equal."""
+        self.heal()
         dead = [broker.id for broker in self.brokers.values() if not broker.alive]
         await self.restart(*dead)
         await self.until(self.whole, "all replicas are in sync")

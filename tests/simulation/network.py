@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy.clients.network_client import RequestOf
-from kafkapy.errors import ErrorCode, KafkaConnectionError, KafkaError, code_of
+from kafkapy.errors import ErrorCode, KafkaConnectionError, code_of
 from kafkapy.protocol.schema import Request
 
 from simulation.clock import Life, VirtualLoop
@@ -115,8 +115,8 @@ class Network:
     async def _served(broker: SimulatedBroker, request: Request, version: int) -> Any:
         try:
             return await broker.serve(request, version)
-        except KafkaError as error:
-            return _WholeError(code_of(error))
+        except Exception as error:
+            return _WholeError(code_of(error))  # as the dispatcher does
 
     @staticmethod
     def _here() -> tuple[Life, Context]:
@@ -164,6 +164,3 @@ class SimulatedSender:
 
     async def close(self) -> None:
         """There are no connections."""
-
-
-Work = Callable[[], Awaitable[Any]]
