@@ -9,9 +9,7 @@ network and of the metadata store's connection.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
-import os
 import struct
 from collections.abc import Callable, Mapping
 from contextvars import Context
@@ -57,14 +55,14 @@ from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.znodes import BrokerRegistration
 from kafkapy.protocol.schema import Request
-from kafkapy.replica.alter_partition import AlterPartitionManager
+from kafkapy.replica.alter_partition import AlterPartitionManager, AlterPartitionSender, StoreIsrWriter
 from kafkapy.replica.fetcher_api import FollowerVersions
 from kafkapy.replica.fetcher_manager import ReplicaFetcherManager
 from kafkapy.replica.isr import IsrManager
 from kafkapy.replica.leader_connections import LeaderConnections
 from kafkapy.replica.log_configs import effective_log_config
 from kafkapy.replica.replica_manager import ReplicaManager
-from kafkapy.types import Endpoint
+from kafkapy.types import Endpoint, TopicPartition
 
 from simulation.clock import Life, VirtualLoop, context_of
 from simulation.disk import SimulatedBackend
@@ -76,6 +74,7 @@ if TYPE_CHECKING:
 LISTENER: Final = "PLAINTEXT"
 PRODUCE: Final = 0
 FETCH: Final = 1
+PRODUCE_WAIT_S: Final = 30.0
 HANDLERS: Final = {
     handler.REQUEST: handler.handle  # type: ignore[attr-defined]
     for handler in (
@@ -187,11 +186,12 @@ class Channel:
 class Parked:
     """A request that waits at a log, and what is done with its reply."""
 
-    __slots__ = ("exchange", "replied", "timer")
+    __slots__ = ("exchange", "replied", "timer", "wait_s")
 
-    def __init__(self, exchange: Exchange, replied: Callable[[bytes | None], None]) -> None:
+    def __init__(self, exchange: Exchange, replied: Callable[[bytes | None], None], wait_s: float) -> None:
         self.exchange = exchange
         self.replied = replied
+        self.wait_s = wait_s
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -384,12 +384,14 @@ class SimulatedBroker:
             make_kernel=SimulatedFetcher.of(self),
         )
         replicas.follow_with(self.fetchers)
-        sender = AlterPartitionManager(
-            self.id,
-            SimulatedSender(self.network, self.id),
-            lambda: self.cache.controller_id,
-            lambda: self.controller.broker_epoch,
-        )
+        sender: AlterPartitionSender = StoreIsrWriter(self.store)
+        if version.has_alter_partition:
+            sender = AlterPartitionManager(
+                self.id,
+                SimulatedSender(self.network, self.id),
+                lambda: self.cache.controller_id,
+                lambda: self.controller.broker_epoch,
+            )
         self.isr = replicas.isr = IsrManager(self.id, replicas.replication, sender)
         period_ms = max(1, self.config.get_int("replica.lag.time.max.ms") // 2)
         self.scheduler.schedule("isr-expiration", self.isr.shrink_all, period_ms, period_ms)
@@ -456,7 +458,8 @@ class SimulatedBroker:
         if version >= (9 if api_key == PRODUCE else 12):
             at += 1
         exchange = channel.driver.handle(api_key, version, correlation_id, None, frame[at:])
-        self._go_on(Parked(exchange, replied))
+        wait_s = PRODUCE_WAIT_S if api_key == PRODUCE else self.cluster.wait_s
+        self._go_on(Parked(exchange, replied, wait_s))
 
     def _go_on(self, parked: Parked) -> bool:
         """Whether the request still waits."""
@@ -468,7 +471,9 @@ class SimulatedBroker:
                     exchange.resume()
                     continue
                 if parked.timer is None:
-                    parked.timer = self.loop.call_later(self.cluster.wait_s, self._timed_out, parked, context=self.context)
+                    parked.timer = self.loop.call_later(
+                        parked.wait_s, self._timed_out, parked, context=self.context
+                    )
                     self.parked.append(parked)
                 return True
             if kind == WORKER:
@@ -518,14 +523,5 @@ class SimulatedBroker:
         return self.life.alive
 
     def log(self, topic: str = "t", partition: int = 0) -> PartitionLog | None:
-        """A log as the data plane has it; None when not hosted, also that of a dead broker."""
-        from kafkapy.types import TopicPartition
-
-        if self.log_manager is None:
-            return None
-        with contextlib.suppress(KeyError):
-            return self.log_manager.table.get(TopicPartition(topic, partition))
-        return None
-
-
-__all__ = ["CLIENTS", "SimulatedBroker", "os"]
+        """A log, also that of a dead broker; None when it has none."""
+        return None if self.log_manager is None else self.log_manager.table.get(TopicPartition(topic, partition))

@@ -31,7 +31,9 @@ class Committed:
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int, bytes]] = []
-        """Base offset, next offset, bytes without the leader epoch."""
+        """Base offset, next offset, bytes."""
+        self.epochs: list[int] = []
+        """For each batch, the leader epoch in which it was committed."""
         self.end = 0
 
 
@@ -54,12 +56,12 @@ class Checks:
 
     def look(self) -> None:
         """Check the rules of every moment."""
-        cluster = self._cluster
-        for partition in self.partitions:
-            for broker in cluster.brokers.values():
-                if not broker.life.alive:
-                    continue
-                log = broker.log(*partition)
+        for broker in self._cluster.brokers.values():
+            if not broker.life.alive or broker.log_manager is None:
+                continue
+            logs = broker.log_manager.table.get
+            for partition in self.partitions:
+                log = logs(partition)
                 if log is None or not log.is_leader:
                     continue
                 now = (log.leader_epoch, log.high_watermark, broker.lives)
@@ -72,7 +74,8 @@ class Checks:
                     self.fail(f"{partition} has two leaders in epoch {log.leader_epoch}")
                 if not self.allows_loss:
                     self._check_isr(partition, log, broker.id)
-                    self._check_committed(partition, log, before is None or before[0] != now[0])
+                    same = before is not None and (before[0], before[2]) == (now[0], now[2])
+                    self._check_committed(partition, log, before[1] if same else -1)
 
     def _check_isr(self, partition: TopicPartition, log: PartitionLog, leader: int) -> None:
         state = self._cluster.state(*partition)
@@ -84,18 +87,22 @@ class Checks:
             if end < log.high_watermark and not self._cluster[member].lost_disk:
                 self.fail(f"{partition}: the high watermark {log.high_watermark} is above the end {end} of {member}")
 
-    def _check_committed(self, partition: TopicPartition, log: PartitionLog, new_leader: bool) -> None:
+    def _check_committed(self, partition: TopicPartition, log: PartitionLog, before: int) -> None:
+        """`before`: the high watermark at the last look; -1 for a new leader."""
         known = self.committed.setdefault(partition, Committed())
-        if new_leader:
-            found = {base: (end, data) for base, end, data in batches(log, 0, log.log_end_offset)}
-            for base, end, data in known.batches:
-                if base >= log.log_start_offset and found.get(base) != (end, data):
+        if before < 0 or before < known.end:
+            # A late leader need not have what later leaders have committed, as long as it does not claim that it has.
+            found = {base: (end, data) for base, end, data in batches(log, max(before, 0), log.log_end_offset)}
+            for (base, end, data), epoch in zip(known.batches, known.epochs, strict=True):
+                expected = (before < 0 and epoch < log.leader_epoch) or before <= base < log.high_watermark
+                if expected and base >= log.log_start_offset and found.get(base) != (end, data):
                     self.fail(f"{partition}: the committed batch at offset {base} is gone from leader {log.leader_id}")
         if log.high_watermark > known.end:
             for each in batches(log, known.end, log.high_watermark):
                 if each[0] < known.end:
                     self.fail(f"{partition}: another batch is committed below offset {known.end}")
                 known.batches.append(each)
+                known.epochs.append(log.leader_epoch)
             known.end = log.high_watermark
 
     def compare(self) -> None:
@@ -113,6 +120,9 @@ class Checks:
                 whole[replica] = raw(log, start, log.log_end_offset)
             if len(set(whole.values())) > 1:
                 self.fail(f"{partition}: the replicas differ")
+            # The epoch file may know of a log start that a crash took back, as in Kafka.
+            firsts = [log.leader_epochs()[0][1] for log in logs.values() if log is not None and log.leader_epochs()]
+            start = max([start, *firsts])
             epochs = {replica: epochs_of(log, start) for replica, log in logs.items() if log is not None}
             if len(set(epochs.values())) > 1:
                 self.fail(f"{partition}: the leader epochs of the records differ: {epochs}")

@@ -33,11 +33,11 @@ from simulation.store import SimulatedEnsemble
 
 PRODUCE_VERSION: Final = 9
 KEYS: Final = {
-    "replica.lag.time.max.ms": "10000",
-    "replica.fetch.wait.max.ms": "4000",
+    "replica.lag.time.max.ms": "4000",
+    "replica.fetch.wait.max.ms": "2000",
     "replica.fetch.backoff.ms": "500",
     "replica.socket.timeout.ms": "6000",
-    "zookeeper.session.timeout.ms": "6000",
+    "zookeeper.session.timeout.ms": "2000",
     "auto.leader.rebalance.enable": "false",
     "log.cleaner.enable": "false",
     "log.segment.delete.delay.ms": "0",

@@ -37,6 +37,8 @@ class Network:
         """The longest delay of a message; the shortest is a tenth of it."""
         self.loss = 0.0
         """The part of messages that are lost."""
+        self.late = 0.0
+        """The part of messages that arrive after their sender has given up, and perhaps sent another one."""
         self.cut: set[tuple[int, int]] = set()
         """Links, each from a broker to a broker, that lose everything."""
         self.brokers: dict[int, SimulatedBroker] = {}
@@ -53,10 +55,12 @@ class Network:
     def heal(self) -> None:
         """Every link works."""
         self.cut.clear()
-        self.loss = 0.0
+        self.loss = self.late = 0.0
 
     def delay(self) -> float:
         """The delay of the next message."""
+        if self.late > 0 and self.dice.random() < self.late:
+            return TIMEOUT_S * (1 + 2 * self.dice.random())
         return self.delay_s * (0.1 + 0.9 * self.dice.random())
 
     def loses(self, source: int, target: int, message: object) -> bool:

@@ -25,7 +25,7 @@ class SimulatedEnsemble(Ensemble):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
-        self.session_timeout_s = 6.0
+        self.session_timeout_s = 2.0
         self.delay_s = 0.002
 
     def session(self) -> SimulatedSession:
