@@ -297,6 +297,8 @@ class SimulatedBroker:
         self.lost_disk = False
         """Its disk has lost records, and has not caught up since."""
         self.log_manager: LogManager | None = None
+        self.loaded: Life | None = None
+        """The life that has loaded the logs; a dead one's logs stay to be looked at."""
 
     # --- a life -------------------------------------------------------------------------------------------------------
 
@@ -310,10 +312,12 @@ class SimulatedBroker:
         self.parked, self.steppers = [], []
         self.ready = False
         self.registered = asyncio.Event()
+        life = self.life
         try:
             await self.loop.create_task(self._start(), context=self.context)
         except BaseException:
-            self.crash()
+            if self.life is life:
+                self.crash()
             raise
 
     async def _start(self) -> None:
@@ -344,6 +348,7 @@ class SimulatedBroker:
         self.tick(self.loop.time())
         manager.acquire()
         manager.load()
+        self.loaded = self.life
         manager.start()
         self._start_replication()
         self.controller = controller = KafkaController(

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 
 LOG_END: Final = 2
+"""The isolation of a read up to the log end."""
+MAGIC_AT: Final = 16
+NEW: Final = 2
+"""The format of record batches; older messages have one offset each."""
+OLD_HEAD: Final = 27
+"""No message is shorter, and no batch."""
 
 
 class RuleBrokenError(AssertionError):
@@ -57,12 +63,13 @@ class Checks:
     def look(self) -> None:
         """Check the rules of every moment."""
         for broker in self._cluster.brokers.values():
-            if not broker.life.alive or broker.log_manager is None:
+            if not broker.life.alive or broker.loaded is not broker.life:
                 continue
+            assert broker.log_manager is not None
             logs = broker.log_manager.table.get
             for partition in self.partitions:
                 log = logs(partition)
-                if log is None or not log.is_leader:
+                if log is None or not log.is_leader or log.offline_errno:
                     continue
                 now = (log.leader_epoch, log.high_watermark, broker.lives)
                 if self._seen.get((partition, broker.id)) == now:
@@ -170,9 +177,9 @@ def _read(log: PartitionLog, start: int, end: int) -> list[tuple[int, int, bytes
         if not data:
             break
         at = 0
-        while at + 61 <= len(data) and offset < end:
+        while at + OLD_HEAD <= len(data) and offset < end:
             base, length = struct.unpack_from(">qi", data, at)
-            (delta,) = struct.unpack_from(">i", data, at + 23)
+            delta = struct.unpack_from(">i", data, at + 23)[0] if data[at + MAGIC_AT] == NEW else 0
             offset = base + delta + 1
             found.append((base, offset, data[at : at + 12 + length]))
             at += 12 + length

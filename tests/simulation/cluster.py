@@ -45,6 +45,8 @@ KEYS: Final = {
     "log.retention.ms": "-1",
     "log.index.size.max.bytes": "4096",
 }
+TWO_DIRS: Final = "two"
+"""The value of log.dirs for two directories in each broker's own one."""
 BASE: Final = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 
 
@@ -319,8 +321,9 @@ def batch(value: bytes, records: int = 1) -> bytes:
 @cache
 def _properties(number: int, directory: Path, keys: tuple[tuple[str, str], ...]) -> BrokerConfig:
     properties = Properties("simulation")
-    for key, value in {"broker.id": str(number), "log.dirs": str(directory / str(number)), **dict(keys)}.items():
-        properties.set(key, value)
+    home = directory / str(number)
+    for key, value in {"broker.id": str(number), "log.dirs": str(home), **dict(keys)}.items():
+        properties.set(key, f"{home}/a,{home}/b" if value == TWO_DIRS else value)
     return BrokerConfig.from_properties(properties)
 
 

@@ -91,6 +91,7 @@ class Schedule:
         cluster.heal()
         # Whoever is starting gets there; whoever waits for a dead leader hears so.
         await cluster.until(lambda: all(broker.ready or not broker.alive for broker in cluster.brokers.values()), "starts")
+        await cluster.until(lambda: not self.fragile, "the lost disk has its records again")
         await cluster.repair()
         await cluster.until(lambda: not any(life.alive for life in self.tasks.values()), "requests end")
         await cluster.until(cluster.whole, "all replicas are in sync")
@@ -156,7 +157,7 @@ class Schedule:
             self.dice.choice(alive).crash()
 
     async def revive(self) -> None:
-        dead = [broker for broker in self.cluster.brokers.values() if not broker.alive]
+        dead = [broker for broker in self.cluster.brokers.values() if not broker.alive and not broker.lost_disk]
         if dead:
             self.spawn(self.dice.choice(dead).start())
 
@@ -195,7 +196,7 @@ class Schedule:
         """Start it again, and wait until it has what its leader has."""
         cluster = self.cluster
         await asyncio.sleep(self.dice.choice((0.0, 1.0, 4.0)))
-        while (state := cluster.state()) is not None and broker.id in state.isr:
+        while (state := cluster.state()) is not None and broker.id in state.isr and not broker.alive:
             await asyncio.sleep(0.1)
         while not broker.alive:
             await broker.start()
