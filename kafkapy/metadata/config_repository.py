@@ -30,6 +30,7 @@ from kafkapy.metadata.znodes import (
     CONFIG_BROKERS,
     CONFIG_CHANGE,
     CONFIG_CHANGES,
+    CONFIG_CLIENT_METRICS,
     CONFIG_GROUPS,
     CONFIG_TOPICS,
     DEFAULT_ENTITY,
@@ -44,6 +45,9 @@ logger = logging.getLogger("kafka.server.DynamicConfigManager")
 
 MOST_ATTEMPTS: Final = 20
 """Most attempts to write a change whose entity other writers keep changing."""
+
+READ_AT_START: Final = (CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_CLIENT_METRICS)
+"""Entity types that every broker follows."""
 
 ConfigEdit = Callable[[dict[str, str]], Mapping[str, str]]
 """Makes an entity's new settings from its present ones.
@@ -71,15 +75,19 @@ class ConfigRepository:
         self.topics_read: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
         """Called with the settings of topics that were just read."""
 
-    async def start(self, entity_types: Iterable[str] = (CONFIG_BROKERS, CONFIG_GROUPS)) -> None:
+    async def start(self, entity_types: Iterable[str] = READ_AT_START) -> None:
         """Read the settings of these entity types, and begin to follow changes."""
         await self._changes.start()
         for entity_type in entity_types:
-            try:
-                entities = await self._store.children(f"{CONFIG}/{entity_type}")
-            except NoNodeError:
-                continue
-            await self._load(entity_type, entities)
+            await self.load_all(entity_type)
+
+    async def load_all(self, entity_type: str) -> None:
+        """Read the settings of every entity of a type, which are up to date from then on."""
+        try:
+            entities = await self._store.children(f"{CONFIG}/{entity_type}")
+        except NoNodeError:
+            return
+        await self._load(entity_type, entities)
 
     async def stop(self) -> None:
         """Stop following changes."""

@@ -1,8 +1,8 @@
 """DescribeConfigs, API key 32: versions 0 to 4.
 
-The request names topics, groups, this broker, the defaults of all brokers (an empty broker name) or this broker's
-loggers. The response gives value and source of each key, and on request its synonyms and documentation. Sensitive
-values are null, and the error message of a success is empty, as in Kafka.
+The request names topics, groups, this broker, the defaults of all brokers (an empty broker name), this broker's loggers
+or client-metrics subscriptions. The response gives value and source of each key, and on request its synonyms and
+documentation. Sensitive values are null, and the error message of a success is empty, as in Kafka.
 
 Versions:
 0: the API (KIP-133).
@@ -11,7 +11,7 @@ Versions:
 3: type and documentation of each key (KIP-569).
 4: flexible encoding with tagged fields (KIP-482).
 
-Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST, because there are no client metrics.
+Known gaps: none.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafkapy.broker import loggers
-from kafkapy.broker.alter_configs import ON_THE_CLUSTER, no_configuration
+from kafkapy.broker.alter_configs import ON_THE_CLUSTER, no_configuration, node_id
 from kafkapy.broker.context import RequestContext
+from kafkapy.config.client_metrics import describe_subscription
 from kafkapy.config.entries import ConfigEntry
 from kafkapy.config.group import describe_group
 from kafkapy.config.topic import describe_topic
@@ -95,7 +96,9 @@ async def _configs(context: RequestContext, request: DescribeConfigsRequest, res
         raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         if kind == ConfigResourceType.BROKER_LOGGER:
-            _require_this_broker(context, name)
+            if not name:
+                raise error_for(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            _require_this_broker(context, name, f"{broker.node_id}")
             return [
                 Result.Config(
                     name=each,
@@ -109,17 +112,19 @@ async def _configs(context: RequestContext, request: DescribeConfigsRequest, res
             ]
         if name == "":
             return _entries(context, request, _cluster_defaults(context, keys))
-        _require_this_broker(context, name)
+        _require_this_broker(context, name, f"{broker.node_id} or empty string,")
         return _entries(context, request, broker.dynamic_config.config.describe(keys))
+    if kind == ConfigResourceType.CLIENT_METRICS:
+        if not name:
+            raise error_for(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        found = describe_subscription(broker.dynamic_config.client_metrics_keys(name), keys)
+        return _entries(context, request, found)
     raise error_for(ErrorCode.INVALID_REQUEST, no_configuration(kind))
 
 
-def _require_this_broker(context: RequestContext, name: str) -> None:
-    if name != str(context.broker.node_id):
-        raise error_for(
-            ErrorCode.INVALID_REQUEST,
-            f"this is broker {context.broker.node_id}; ask broker {name!r} for its own configuration",
-        )
+def _require_this_broker(context: RequestContext, name: str, expected: str) -> None:
+    if node_id(name, "Broker") != context.broker.node_id:
+        raise error_for(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected} but received {name}")
 
 
 def _cluster_defaults(context: RequestContext, keys: Iterable[str] | None) -> list[ConfigEntry]:
