@@ -29,7 +29,6 @@ from kafkapy._speedups.base.event_queue import (
     SEGMENT_WANTED,
     EventQueue,
 )
-from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy._speedups.requests.data_plane import DataPlane
 from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.requests.partition_table import PartitionTable
@@ -63,10 +62,9 @@ from kafkapy.replica.leader_connections import LeaderConnections
 from kafkapy.replica.log_configs import effective_log_config
 from kafkapy.replica.replica_manager import ReplicaManager
 from kafkapy.types import Endpoint, TopicPartition
-
 from simulation.clock import Life, VirtualLoop, context_of
 from simulation.disk import SimulatedBackend
-from simulation.network import CLIENTS, TIMEOUT_S, Network, SimulatedSender
+from simulation.network import TIMEOUT_S, Network, SimulatedSender
 
 if TYPE_CHECKING:
     from simulation.cluster import SimulatedCluster
@@ -296,7 +294,7 @@ class SimulatedBroker:
         self.ready = False
         self.lost_disk = False
         """Its disk has lost records, and has not caught up since."""
-        self.log_manager: LogManager | None = None
+        self.log_manager: Any = None
         self.loaded: Life | None = None
         """The life that has loaded the logs; a dead one's logs stay to be looked at."""
 
@@ -342,9 +340,7 @@ class SimulatedBroker:
         self.table = PartitionTable()
         self.cache = MetadataCache()
         self.plane = DataPlane(self.id, self.table, FetchSessionCache(100, 120_000), self.events)
-        self.replicas = replicas = ReplicaManager(
-            config, self.id, self.store, manager, self.table, self.cache, self.configs
-        )
+        self.replicas = ReplicaManager(config, self.id, self.store, manager, self.table, self.cache, self.configs)
         self.tick(self.loop.time())
         manager.acquire()
         manager.load()
@@ -476,9 +472,7 @@ class SimulatedBroker:
                     exchange.resume()
                     continue
                 if parked.timer is None:
-                    parked.timer = self.loop.call_later(
-                        parked.wait_s, self._timed_out, parked, context=self.context
-                    )
+                    parked.timer = self.loop.call_later(parked.wait_s, self._timed_out, parked, context=self.context)
                     self.parked.append(parked)
                 return True
             if kind == WORKER:
@@ -527,6 +521,6 @@ class SimulatedBroker:
         """Whether it runs."""
         return self.life.alive
 
-    def log(self, topic: str = "t", partition: int = 0) -> PartitionLog | None:
+    def log(self, topic: str = "t", partition: int = 0) -> Any:
         """A log, also that of a dead broker; None when it has none."""
         return None if self.log_manager is None else self.log_manager.table.get(TopicPartition(topic, partition))

@@ -184,5 +184,3 @@ def _read(log: PartitionLog, start: int, end: int) -> list[tuple[int, int, bytes
             found.append((base, offset, data[at : at + 12 + length]))
             at += 12 + length
     return found
-
-

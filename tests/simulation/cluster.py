@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 import shutil
 import struct
@@ -19,14 +18,13 @@ from kafkapy.config.properties import Properties
 from kafkapy.controller.admin_requests import NewTopic
 from kafkapy.errors import ErrorCode, KafkaConnectionError, KafkaError, error_for
 from kafkapy.metadata.metadata_version import LATEST, MetadataVersion
-from kafkapy.metadata.znodes import PartitionState, decode_partition_state, partition_state_path
+from kafkapy.metadata.znodes import decode_partition_state, partition_state_path
 from kafkapy.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.types import TopicPartition
-
 from simulation.broker import Channel, SimulatedBroker
 from simulation.checks import Checks
-from simulation.clock import VirtualLoop
+from simulation.clock import NOBODY, VirtualLoop
 from simulation.disk import fail_power, wipe
 from simulation.network import CLIENTS, TIMEOUT_S, Network
 from simulation.store import SimulatedEnsemble
@@ -149,13 +147,13 @@ class SimulatedCluster:
         found = [broker for broker in self.alive if broker.controller.is_active]
         return found[0] if len(found) == 1 else None
 
-    def state(self, topic: str = "t", partition: int = 0) -> PartitionState | None:
+    def state(self, topic: str = "t", partition: int = 0) -> Any:
         """Leader and ISR as the store has them."""
         topic_partition = TopicPartition(topic, partition)
         node = self.ensemble.tree._tree.nodes.get(partition_state_path(topic_partition))
         return None if node is None else decode_partition_state(topic_partition, node[0], node[1].version)
 
-    def leader(self, topic: str = "t", partition: int = 0) -> SimulatedBroker | None:
+    def leader(self, topic: str = "t", partition: int = 0) -> Any:
         """The leader of the store's epoch, once it knows."""
         state = self.state(topic, partition)
         if state is None or state.leader < 0 or not self[state.leader].alive:
@@ -187,13 +185,15 @@ class SimulatedCluster:
     # --- topics and clients -------------------------------------------------------------------------------------------
 
     async def create(
-        self, topic: str = "t", replicas: Sequence[Sequence[int]] = ((0, 1, 2),), configs: Mapping[str, str] | None = None
+        self,
+        topic: str = "t",
+        replicas: Sequence[Sequence[int]] = ((0, 1, 2),),
+        configs: Mapping[str, str] | None = None,
     ) -> None:
         """Create a topic; return when each partition has a leader that knows it."""
         everybody = {each for one in replicas for each in one}
         await self.until(
-            lambda: self.controller is not None
-            and everybody <= self.controller.controller.context.live_brokers.keys(),
+            lambda: self.controller is not None and everybody <= self.controller.controller.context.live_brokers.keys(),
             "a controller that knows the brokers",
         )
         assert self.controller is not None
@@ -206,7 +206,9 @@ class SimulatedCluster:
             raise outcome
         self.checks.partitions += [TopicPartition(topic, number) for number in range(len(replicas))]
         for number in range(len(replicas)):
-            await self.until(lambda number=number: self.leader(topic, number) is not None, f"a leader of {topic}-{number}")
+            await self.until(
+                lambda number=number: self.leader(topic, number) is not None, f"a leader of {topic}-{number}"
+            )
 
     def post(self, broker_id: int, frame: bytes) -> asyncio.Future[bytes]:
         """A client's request to a broker's data plane; its reply, unless it is lost."""
@@ -225,8 +227,6 @@ class SimulatedCluster:
                 if not answer.done() and reply is not None:
                     answer.set_result(reply)
 
-            from simulation.clock import NOBODY
-
             self.network.post(broker_id, CLIENTS, reply, arrive, NOBODY, world)
 
         found = channel
@@ -236,8 +236,15 @@ class SimulatedCluster:
         return answer
 
     async def produce(
-        self, value: bytes, *, to: int | None = None, acks: int = -1, topic: str = "t", partition: int = 0,
-        timeout_s: float = TIMEOUT_S, records: int = 1,
+        self,
+        value: bytes,
+        *,
+        to: int | None = None,
+        acks: int = -1,
+        topic: str = "t",
+        partition: int = 0,
+        timeout_s: float = TIMEOUT_S,
+        records: int = 1,
     ) -> Acknowledged:
         """Send a record to its leader, or to the broker `to`. KafkaError; KafkaConnectionError without an answer."""
         if to is None:
@@ -291,13 +298,21 @@ class SimulatedCluster:
         """Whether all replicas are in sync and have what their leaders have."""
         for topic, partition in self.checks.partitions:
             state, leader = self.state(topic, partition), self.leader(topic, partition)
-            if state is None or leader is None or not self.in_sync(*self.replicas(topic, partition), topic=topic, partition=partition):
+            if (
+                state is None
+                or leader is None
+                or not self.in_sync(*self.replicas(topic, partition), topic=topic, partition=partition)
+            ):
                 return False
             theirs = leader.log(topic, partition)
             assert theirs is not None
             for replica in self.replicas(topic, partition):
                 ours = self[replica].log(topic, partition)
-                if ours is None or ours.log_end_offset != theirs.log_end_offset or ours.leader_epoch != theirs.leader_epoch:
+                if (
+                    ours is None
+                    or ours.log_end_offset != theirs.log_end_offset
+                    or ours.leader_epoch != theirs.leader_epoch
+                ):
                     return False
                 if ours.high_watermark != theirs.log_end_offset:
                     return False
@@ -384,6 +399,3 @@ def simulate(
             for broker in cluster.brokers.values():
                 wipe(broker.directory)
     return cluster
-
-
-__all__ = ["Acknowledged", "SimulatedCluster", "simulate", "gc"]

@@ -22,11 +22,10 @@ from typing import Any, Final, NamedTuple
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.parent.parent)]
 
+from kafkapy.protocol.messages.fetch import FetchRequest
 from simulation import schedules
 from simulation.broker import FETCH, PRODUCE, SimulatedBroker
 from simulation.cluster import BASE
-
-from kafkapy.protocol.messages.fetch import FetchRequest
 
 MOST_RUNS: Final = 60
 """Runs of schedules in which a mutant must be noticed."""
@@ -51,7 +50,9 @@ class Line(NamedTuple):
         assert source.count(self.line) == 1, f"{self.function} has no line {self.line!r}"
         found: dict[str, Any] = {}
         exec(
-            compile("from __future__ import annotations\n" + source.replace(self.line, self.mutant), self.module, "exec"),
+            compile(
+                "from __future__ import annotations\n" + source.replace(self.line, self.mutant), self.module, "exec"
+            ),
             module.__dict__,
             found,
         )

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy.clients.network_client import RequestOf
 from kafkapy.errors import ErrorCode, KafkaConnectionError, code_of
 from kafkapy.protocol.schema import Request
-
-from simulation.clock import Life, VirtualLoop
+from simulation.clock import LIFE, NOBODY, Life, VirtualLoop
 
 if TYPE_CHECKING:
     from simulation.broker import SimulatedBroker
@@ -124,10 +123,6 @@ class Network:
 
     @staticmethod
     def _here() -> tuple[Life, Context]:
-        from contextvars import copy_context
-
-        from simulation.clock import LIFE, NOBODY
-
         context = copy_context()
         return context.get(LIFE, NOBODY), context
 

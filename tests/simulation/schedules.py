@@ -5,10 +5,10 @@
 runs the schedules of these seeds and prints those that break a rule. The order of sets depends on PYTHONHASHSEED, so a
 seed means the same schedule in each process that has 0 there.
 
-A disk loses records (a power failure, or a new disk) only while all other replicas are healthy; nothing else fails until
-it has caught up, and its broker starts when the ISR goes on without it. Apache Kafka promises no more: without ELR
-(KIP-966) a member of the ISR that comes back with an older log may be elected, and a broker that comes back while there
-is no controller, and then controls, does not know that it was gone.
+A disk loses records (a power failure, or a new disk) only while all other replicas are healthy; nothing else fails
+until it has caught up, and its broker starts when the ISR goes on without it. Apache Kafka promises no more: without
+ELR (KIP-966) a member of the ISR that comes back with an older log may be elected, and a broker that comes back while
+there is no controller, and then controls, does not know that it was gone.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ from typing import Any, Final
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.parent.parent)]
 
+from kafkapy.errors import KafkaError
+from kafkapy.metadata.store import MetadataStoreError
+from kafkapy.types import TopicPartition
 from simulation.broker import SimulatedBroker
 from simulation.clock import NOBODY, Life
 from simulation.cluster import BASE, SimulatedCluster, simulate
 
-from kafkapy.errors import KafkaError
-from kafkapy.metadata.store import MetadataStoreError
-from kafkapy.types import TopicPartition
-
-SCHEDULES: Final = 10
+SCHEDULES: Final = 20
 """Schedules of one run, each on the cluster that the one before has left whole."""
-STEPS: Final = 8
+STEPS: Final = 6
 """Steps of one schedule."""
 TP: Final = TopicPartition("t", 0)
 
@@ -90,7 +89,9 @@ class Schedule:
         cluster = self.cluster
         cluster.heal()
         # Whoever is starting gets there; whoever waits for a dead leader hears so.
-        await cluster.until(lambda: all(broker.ready or not broker.alive for broker in cluster.brokers.values()), "starts")
+        await cluster.until(
+            lambda: all(broker.ready or not broker.alive for broker in cluster.brokers.values()), "starts"
+        )
         await cluster.until(lambda: not self.fragile, "the lost disk has its records again")
         await cluster.repair()
         await cluster.until(lambda: not any(life.alive for life in self.tasks.values()), "requests end")

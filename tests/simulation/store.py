@@ -44,6 +44,11 @@ class SimulatedSession(Session):
         self._arrived_s = 0.0
         self._cuts = 0
 
+    @property
+    def session_timeout_s(self) -> float:
+        """Far away: the brokers compare it with the real clock, and sessions end by the virtual one."""
+        return 600.0
+
     # --- latency ------------------------------------------------------------------------------------------------------
 
     def _arrival(self) -> float:

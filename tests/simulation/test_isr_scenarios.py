@@ -1,12 +1,10 @@
-"""Scenarios of Kafka's history about the ISR, the high watermark and the controller; numbers as in the reference's list."""
+"""Scenarios of Kafka's history about the ISR and the controller; the numbers are those of the reference's list."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from simulation.broker import SimulatedBroker
-from simulation.cluster import Acknowledged, SimulatedCluster, simulate
 
 from kafkapy.controller.events.alter_partition import IsrChange
 from kafkapy.errors import ErrorCode, KafkaError, code_of
@@ -16,6 +14,8 @@ from kafkapy.metadata.znodes import PartitionState
 from kafkapy.protocol.messages.alter_partition import AlterPartitionResponse
 from kafkapy.protocol.messages.stop_replica import StopReplicaRequest
 from kafkapy.types import TopicPartition
+from simulation.broker import SimulatedBroker
+from simulation.cluster import Acknowledged, SimulatedCluster, simulate
 
 TP = TopicPartition("t", 0)
 
@@ -203,7 +203,7 @@ def test_20_a_lost_answer_of_alter_partition_is_asked_for_again() -> None:
         cluster.loop.create_task(_quiet(cluster.produce(b"two", timeout_s=60)))
         await cluster.until(lambda: cluster.in_sync(0, 1), "the ISR shrinks", 40)
         assert len(lost) == 2
-        version = cluster.state().version  # type: ignore[union-attr]
+        version = cluster.state().version
         again = await alter(cluster, (0, 1), partition_epoch=version - 1)
         assert isinstance(again, PartitionState) and again.version == version
         await cluster.repair()
@@ -228,7 +228,7 @@ def test_21_a_reboot_with_an_empty_log_leaves_the_isr() -> None:
         cluster[2].lost_disk = True
         cluster.lose_disk(2)
         await cluster.restart(2)
-        assert 2 not in cluster.state().isr or cluster[2].log().log_end_offset == 5  # type: ignore[union-attr]
+        assert 2 not in cluster.state().isr or cluster[2].log().log_end_offset == 5
         await cluster.repair()
 
     simulate(scenario)
@@ -260,7 +260,7 @@ def test_22_requests_for_a_former_life_are_refused() -> None:
         )
         answer = await cluster.network.call(controller.id, 2, request, 4, 5)
         assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
-        assert cluster[2].log().log_end_offset == 1  # type: ignore[union-attr]
+        assert cluster[2].log().log_end_offset == 1
         await cluster.repair()
 
     simulate(scenario)
@@ -279,7 +279,7 @@ def test_23_a_late_stop_replica_deletes_nothing() -> None:
         request = StopReplica(0, 1 << 20, leader.controller.broker_epoch, {TP: StopReplicaPartition(0, True)})
         answer = await on(leader, leader.replicas.stop_replicas(request))
         assert answer.partition_errors == {TP: ErrorCode.FENCED_LEADER_EPOCH}
-        assert leader.log().log_end_offset == 1  # type: ignore[union-attr]
+        assert leader.log().log_end_offset == 1
         leader.replicas._controller_epoch = 1
         await cluster.repair()
 
@@ -331,7 +331,7 @@ def test_25_a_shrink_during_a_reassignment() -> None:
         await cluster.restart(2)
         await cluster.repair()
         assert TP not in cluster[2].replicas.partitions
-        assert set(cluster.state().isr) == {0, 1, 3}  # type: ignore[union-attr]
+        assert set(cluster.state().isr) == {0, 1, 3}
 
     simulate(scenario, brokers=4)
 

@@ -6,17 +6,17 @@ import struct
 from typing import Any
 
 import pytest
+
+from kafkapy._speedups.records.memory_records import Record
+from kafkapy.metadata.metadata_version import LATEST, MetadataVersion
+from kafkapy.protocol.messages.fetch import FetchRequest
+from kafkapy.records.legacy import build_message_set
+from kafkapy.types import TopicPartition
 from simulation.broker import FETCH, Channel, SimulatedBroker
 from simulation.checks import LOG_END
 from simulation.cluster import SimulatedCluster, simulate
 from simulation.disk import wipe
 from simulation.schedules import Schedule
-
-from kafkapy.metadata.metadata_version import LATEST, MetadataVersion
-from kafkapy.protocol.messages.fetch import FetchRequest
-from kafkapy.records.legacy import build_message_set
-from kafkapy._speedups.records.memory_records import Record
-from kafkapy.types import TopicPartition
 
 TP = TopicPartition("t", 0)
 NOW = 1_700_000_000_000
@@ -59,7 +59,7 @@ def test_26_old_messages_below_new_batches() -> None:
             log = cluster[broker].log()
             assert log is not None
             assert log.log_end_offset == 4
-            assert [start for _, start in log.leader_epochs()][0] == 3
+            assert next(start for _, start in log.leader_epochs()) == 3
             assert log.read(0, isolation=LOG_END, leader_only=False)[0].startswith(old)
 
     simulate(scenario)
@@ -121,12 +121,12 @@ def test_29_an_incremental_session_across_a_leader_change() -> None:
         await cluster.until(lambda: cluster[1].log().high_watermark == 1, "the high watermark arrives", 5)
         assert any(request.session_id and request.session_epoch > 0 for _, request in seen)
         cluster[2].crash()
-        before = cluster.state().leader_epoch  # type: ignore[union-attr]
-        await cluster.until(lambda: cluster.state().leader_epoch > before, "the epoch rises", 20)  # type: ignore[union-attr]
+        before = cluster.state().leader_epoch
+        await cluster.until(lambda: cluster.state().leader_epoch > before, "the epoch rises", 20)
         seen.clear()
         await cluster.produce(b"next", timeout_s=30)
         await cluster.until(lambda: cluster[1].log().high_watermark == 2, "the high watermark arrives", 5)
-        epoch = cluster[1].log().leader_epoch  # type: ignore[union-attr]
+        epoch = cluster[1].log().leader_epoch
         asked = [
             each.current_leader_epoch
             for _, request in seen
@@ -202,7 +202,7 @@ def test_33_a_topic_id_without_a_new_epoch() -> None:
             await cluster.restart(broker)
             await cluster.until(lambda: cluster.in_sync(0, 1, 2), "all are in sync", 60)
         await cluster.until(lambda: all(any(cluster[each].log().topic_id) for each in (0, 1, 2)), "the id", 30)
-        assert len({cluster[each].log().topic_id for each in (0, 1, 2)}) == 1  # type: ignore[union-attr]
+        assert len({cluster[each].log().topic_id for each in (0, 1, 2)}) == 1
         await cluster.produce(b"after", timeout_s=30)
         await cluster.repair()
 

@@ -6,12 +6,12 @@ import struct
 from unittest import mock
 
 import pytest
-from simulation.broker import SimulatedFetcher
-from simulation.cluster import SimulatedCluster, batch, simulate
 
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.metadata.metadata_version import MetadataVersion
 from kafkapy.types import TopicPartition
+from simulation.broker import SimulatedFetcher
+from simulation.cluster import SimulatedCluster, batch, simulate
 
 TP = TopicPartition("t", 0)
 UNCLEAN = {"unclean.leader.election.enable": "true"}
@@ -237,9 +237,7 @@ def test_11_a_partition_that_goes_while_it_is_cut() -> None:
         cluster[0].store.restore_connection()
         await cluster.until(lambda: cluster.controller is not None, "a controller")
         controller = cluster.controller
-        cluster.loop.create_task(
-            controller.admin.delete_topics(["t"], timeout_ms=5000), context=controller.context
-        )
+        cluster.loop.create_task(controller.admin.delete_topics(["t"], timeout_ms=5000), context=controller.context)
         cluster.checks.partitions.remove(TP)
         await cluster.until(lambda: all(cluster[each].log() is None for each in (0, 1)), "the topic is gone", 20)
         await cluster.produce(b"goes on", topic="u")
