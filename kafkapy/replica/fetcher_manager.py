@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy._speedups.replica import fetcher as kernel
-from kafkapy._speedups.replica.fetcher import FollowedPartition
+from kafkapy._speedups.replica.fetcher import FollowedPartition, ReplicaFetcher
 from kafkapy._speedups.replica.throttle import ReplicationThrottle
 from kafkapy.errors import ErrorCode, KafkaError, KafkaStorageError, code_of, error_for
 from kafkapy.replica.fetcher_api import FetcherEvents, FetcherMetrics, FetchStart, FollowerVersions
 from kafkapy.replica.leader_connections import LeaderConnections
-from kafkapy.replica.leader_fetcher import LeaderFetcher
+from kafkapy.replica.leader_fetcher import LeaderFetcher, MakeKernel
 from kafkapy.replica.truncation import EpochEnd, first_batch, truncation_of
 from kafkapy.slices import SlicedQueue
 from kafkapy.types import Endpoint, ListOffsetsTimestamp, TopicPartition
@@ -81,8 +81,13 @@ class ReplicaFetcherManager:
         events: FetcherEvents,
         *,
         versions: FollowerVersions = FollowerVersions(),  # noqa: B008
+        connections: LeaderConnections | None = None,
+        make_kernel: MakeKernel = ReplicaFetcher,
     ) -> None:
-        """`client_config`: see inter_broker_client_config; `leaders`: an EndpointOf of the inter-broker listener."""
+        """`client_config`: see inter_broker_client_config; `leaders`: an EndpointOf of the inter-broker listener.
+
+        A simulation has its own `connections` and threads.
+        """
         self.closed = False
         self._config = config
         self._broker_id = broker_id
@@ -92,7 +97,8 @@ class ReplicaFetcherManager:
         self._versions = versions
         self._count = config.get_int("num.replica.fetchers")
         self._loop = asyncio.get_running_loop()
-        self._connections = LeaderConnections(config, broker_id, client_config, leaders, versions)
+        self._connections = connections or LeaderConnections(config, broker_id, client_config, leaders, versions)
+        self._make_kernel = make_kernel
         self._throttle = ReplicationThrottle(
             config.get_int("replication.quota.window.num"),
             config.get_int("replication.quota.window.size.seconds") * 1000,
@@ -213,6 +219,7 @@ class ReplicaFetcherManager:
                 self._queue,
                 self._throttle,
                 self._broker_epoch,
+                self._make_kernel,
             )
         return fetcher
 
