@@ -32,6 +32,7 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
         "close",
         "session_id",
         "is_shared",
+        "session_timeout_s",
         "last_transaction",
         "get",
         "get_many",
@@ -58,6 +59,8 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "register_group_assignors": ("name", "assign"),
     "register_metrics_reporters": ("start", "close"),
     "register_replica_selectors": ("select", "close"),
+    "register_create_topic_policies": ("validate", "close"),
+    "register_alter_config_policies": ("validate", "close"),
 }
 """Methods and attributes of what the factories of a hook make."""
 

@@ -166,8 +166,8 @@ def test_lines_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"name\tcount\tparts\tid\na\t5\t1,2\t{'x' * 30}\n-\t12345\t-\t-\n"
     Output(as_json=True).rows(ROWS, COLUMNS)
     assert json.loads(capsys.readouterr().out) == ROWS
-    Output().rows([{"name": "a\tb\nc"}], COLUMNS[:1])
-    assert capsys.readouterr().out == "name\na b c\n"
+    Output().rows([{"name": "a\tb\nc\x1b[31m"}], COLUMNS[:1])
+    assert capsys.readouterr().out == "name\na\\tb\\nc\\x1b[31m\n"
     Output(as_json=True).say("nothing of this")
     Output().say("a sentence")
     assert capsys.readouterr().out == "a sentence\n"
