@@ -569,8 +569,8 @@ class ReplicaManager:
         return await self.deletions.reached(partition, partition.local_log(), offset)
 
     def active_producers(self, topic_partition: TopicPartition) -> list[ActiveProducer]:
-        """The active producers of a partition that this broker leads (KIP-664)."""
-        log = self.partition(topic_partition).local_log()
+        """The active producers of a partition hosted here, as leader or follower (KIP-664)."""
+        log = self.partition(topic_partition).local_log(leader_only=False)
         return [
             ActiveProducer(
                 each["producer_id"],

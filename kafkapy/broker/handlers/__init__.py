@@ -110,7 +110,7 @@ beside it."""
 
 
 def served_apis(in_cluster: bool, with_zookeeper: bool) -> Mapping[int, ServedApi]:
-    """The APIs that a broker serves, alone or in a cluster, with ZooKeeper or another store."""
+    """The APIs that a broker serves, alone or in a cluster, with its store."""
     left_out: frozenset[ApiKeys] = frozenset()
     if not in_cluster:
         left_out |= BETWEEN_BROKERS
