@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kafkapy.config.config_def import ConfigKey
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.metadata.store import MetadataStore
+    from kafkapy.policies import AlterConfigPolicy, CreateTopicPolicy
     from kafkapy.replica.selectors import ReplicaSelector
     from kafkapy.security.authorizer.base import Authorizer
     from kafkapy.security.principal_builder import PrincipalBuilder
@@ -154,6 +155,26 @@ def register_replica_selectors() -> Mapping[str, Callable[[BrokerConfig], Replic
     Each value is called with the broker's configuration, once, and gives a `kafkapy.replica.selectors.ReplicaSelector`.
     The broker calls its `select` on the control loop for each Fetch that a follower could serve, and `close` at its
     end. Built in: ``leader``, ``rack_aware``, which the data plane runs itself.
+    """
+
+
+@hookspec
+def register_create_topic_policies() -> Mapping[str, Callable[[BrokerConfig], CreateTopicPolicy]]:  # type: ignore[empty-body]
+    """Policies for new topics by name, for the key create.topic.policy.class.name (KIP-108).
+
+    Each value is called with the broker's configuration, once, and gives a `kafkapy.policies.CreateTopicPolicy`. The
+    controller calls its `validate` on the control loop for each new topic that passed the broker's checks, also for one
+    that is only validated, and `close` at its end. `kafkapy.policies.PolicyViolationError` refuses the topic.
+    """
+
+
+@hookspec
+def register_alter_config_policies() -> Mapping[str, Callable[[BrokerConfig], AlterConfigPolicy]]:  # type: ignore[empty-body]
+    """Policies for changes of configurations by name, for the key alter.config.policy.class.name (KIP-133).
+
+    Each value is called with the broker's configuration, once, and gives a `kafkapy.policies.AlterConfigPolicy`. The
+    broker calls its `validate` on the control loop for each change of a topic, a broker, a group or a client-metrics
+    subscription that passed the broker's checks, also for one that is only validated, and `close` at its end.
     """
 
 

@@ -59,6 +59,8 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "register_group_assignors": ("name", "assign"),
     "register_metrics_reporters": ("start", "close"),
     "register_replica_selectors": ("select", "close"),
+    "register_create_topic_policies": ("validate", "close"),
+    "register_alter_config_policies": ("validate", "close"),
 }
 """Methods and attributes of what the factories of a hook make."""
 

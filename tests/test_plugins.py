@@ -204,6 +204,12 @@ MAKERS: dict[str, Callable[[PluginManager, Any], object]] = {
     "register_replica_selectors": lambda manager, name: manager.create_replica_selector(
         BrokerConfig({"replica.selector.class": name})
     ),
+    "register_create_topic_policies": lambda manager, name: manager.create_create_topic_policy(
+        BrokerConfig({"create.topic.policy.class.name": name})
+    ),
+    "register_alter_config_policies": lambda manager, name: manager.create_alter_config_policy(
+        BrokerConfig({"alter.config.policy.class.name": name})
+    ),
 }
 MISSING = {
     "register_authorizers": "decisions_epoch, configure, authorize, authorize_by_resource_type, create_acls, "
@@ -216,6 +222,8 @@ MISSING = {
     "register_group_assignors": "assign",
     "register_metrics_reporters": "start and close",
     "register_replica_selectors": "select and close",
+    "register_create_topic_policies": "validate and close",
+    "register_alter_config_policies": "validate and close",
 }
 
 

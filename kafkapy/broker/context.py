@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kafkapy.log.log_manager import LogManager
     from kafkapy.metadata.cache import MetadataCache
     from kafkapy.metadata.store import MetadataStore
+    from kafkapy.policies import AlterConfigPolicy
     from kafkapy.replica.replica_manager import ReplicaManager
     from kafkapy.security.authorizer.base import AuthorizableRequestContext, Authorizer
 
@@ -69,6 +70,7 @@ class BrokerContext:
     coordinators: Coordinators
     logins: Logins
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
+    alter_config_policy: AlterConfigPolicy | None = None
 
     @property
     def config(self) -> BrokerConfig:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkapy import errors
-from kafkapy.controller import register
+from kafkapy.controller import feature_updates, register
 from kafkapy.controller.broker_channel import ChannelFactory
 from kafkapy.controller.context import ControllerContext
 from kafkapy.controller.controller_stats import ControllerNumbers, ControllerStats, numbers_of
@@ -47,6 +47,7 @@ from kafkapy.controller.events import (
     topic_deletion,
 )
 from kafkapy.controller.events.alter_partition import AlteredPartitions, IsrChange
+from kafkapy.controller.feature_updates import FeatureUpdate
 from kafkapy.controller.leader_epochs import LogsAtStart, raise_epochs
 from kafkapy.controller.reassignment import Reassignments
 from kafkapy.controller.topic_deletion import ForgetOffsets
@@ -73,7 +74,7 @@ from kafkapy.metadata.znodes import (
     ReplicaAssignment,
 )
 from kafkapy.slices import in_slices
-from kafkapy.types import TopicPartition
+from kafkapy.types import Endpoint, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
@@ -253,6 +254,19 @@ class KafkaController:
         for listener in self.registered:
             listener(self.registration.epoch)
 
+    async def update_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """Rewrite this broker's registration with other addresses.
+
+        DUPLICATE_BROKER_REGISTRATION when another broker has one of them.
+        """
+        if self.registration is None:
+            return
+        registration = self.registration._replace(endpoints=endpoints)
+        await register.check_addresses(self.store, registration)
+        await self.store.update_broker(registration)
+        self.registration = registration
+        logger.info("Broker %d is registered with its new addresses", registration.id)
+
     def update_config(self, config: BrokerConfig) -> None:
         """Apply a broker configuration whose dynamic part has changed."""
         was_allowed = self.config.get_bool(UNCLEAN)
@@ -278,6 +292,22 @@ class KafkaController:
             return await self._events.submit(name, checked)
         except ControllerMovedError:
             raise errors.NotControllerError from None
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool) -> int:
+        """Finalize levels of features; see feature_updates.run. NOT_CONTROLLER."""
+        version: int = await self.submit(
+            feature_updates.NAME, lambda: feature_updates.run(self.current, self.broker_id, updates, validate_only)
+        )
+        return version
+
+    async def update_features_with_zookeeper(
+        self, updates: Sequence[FeatureUpdate], validate_only: bool
+    ) -> tuple[dict[str, str], int]:
+        """Remove finalized features; see feature_updates.run_with_zookeeper. NOT_CONTROLLER."""
+        outcome: tuple[dict[str, str], int] = await self.submit(
+            feature_updates.NAME, lambda: feature_updates.run_with_zookeeper(self.current, updates, validate_only)
+        )
+        return outcome
 
     # --- election -----------------------------------------------------------------------------------------------------
 

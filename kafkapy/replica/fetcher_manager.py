@@ -555,6 +555,7 @@ class ReplicaFetcherManager:
             bytes_in=received,
             requests=requests,
             throttled=throttled,
+            min_fetch_rate=min((each.fetch_rate for each in self._fetchers.values()), default=0.0),
         )
 
     def lags(self) -> dict[TopicPartition, int]:

@@ -194,6 +194,15 @@ cdef class ConnectionQuotas:
         self.state.per_ip_overrides = table
         pthread_mutex_unlock(&self.state.mutex)
 
+    def protect_listener(self, int listener):
+        """Exempts this listener, the inter-broker one, from the broker-wide limit; -1: no listener."""
+        if not -1 <= listener < <int>self.state.listeners.size():
+            raise IndexError(f"no listener {listener}")
+        pthread_mutex_lock(&self.state.mutex)
+        self.state.protected_listener = listener
+        wake_acceptors(self.state)
+        pthread_mutex_unlock(&self.state.mutex)
+
     @property
     def count(self):
         """The number of open connections."""

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +28,7 @@ from system.disks import Disk
 from system.slow_files import SlowFiles
 
 from kafkapy.admin import KafkaAdminClient
-from kafkapy.errors import KafkaError
+from kafkapy.errors import KafkaError, TopicAlreadyExistsError
 from kafkapy.testing.broker_process import BrokerFailedError, BrokerProcess
 
 STORES = ("etcd", "zookeeper")
@@ -249,11 +250,13 @@ class Cluster:
         racks: bool = False,
         java: Collection[int] = (),
         release: str = "3.9",
+        prepare: Callable[[Member | JavaMember], None] | None = None,
         network: Network | None = None,
         disk_size: str | None = None,
     ) -> None:
+        """`prepare` may change a new broker's `overrides`."""
         self._java = java
-        self._release = release
+        self.release = release
         self.directory = directory
         self.network = network
         place = HERE if network is None else network.place(STORE)
@@ -267,6 +270,7 @@ class Cluster:
         self._overrides = KEYS | dict(overrides or {})
         self._racks = racks
         self._count = count
+        self._prepare = prepare
         self.members: dict[int, Member | JavaMember] = {}
 
     def __enter__(self) -> Cluster:
@@ -303,7 +307,7 @@ class Cluster:
         home = self.directory / f"broker-{broker_id}"
         member: Member | JavaMember
         if broker_id in self._java:
-            member = JavaMember(self._release, broker_id, home, keys, where["zookeeper.connect"])
+            member = JavaMember(self.release, broker_id, home, keys, where["zookeeper.connect"])
         else:
             place = HERE if self.network is None else self.network.place(host_of(broker_id))
             disks: list[Disk] = []
@@ -312,6 +316,8 @@ class Cluster:
                 slow_files = SlowFiles(home, home)
                 disks = [Disk(home / f"disk-{number}", None, self._disk_size) for number in (1, 2)]
             member = Member(broker_id, home, keys, place, disks, slow_files)
+        if self._prepare is not None:
+            self._prepare(member)
         self.members[broker_id] = member
         return member
 
@@ -362,8 +368,10 @@ class Cluster:
     def create_topic(self, name: str, partitions: int = 3, replicas: int = 3, **configs: str) -> None:
         """A topic whose partitions have leaders and all replicas in sync."""
         keys = {key.replace("_", "."): value for key, value in configs.items()}
-        with self.admin() as admin:
-            admin.create_topics({name: {"num_partitions": partitions, "replication_factor": replicas, "configs": keys}})
+        wanted = {name: {"num_partitions": partitions, "replication_factor": replicas, "configs": keys}}
+        # On a busy machine the answer may come too late, and the client asks again.
+        with self.admin() as admin, suppress(TopicAlreadyExistsError):
+            admin.create_topics(wanted)
         self.wait_until_in_sync([name])
 
     def describe(
