@@ -65,9 +65,9 @@ async def wait_for_earlier_life(store: ControllerStore, registration: BrokerRegi
 
 
 async def patiently(store: ControllerStore, step: Callable[[], Awaitable[T]]) -> T:
-    """Run a step of the start, and again while the store does not answer; returns its result.
+    """Run a step of the start, again while the store does not answer.
 
-    StoreUnavailableError after two session timeouts, and at once from a store without sessions.
+    It returns the step's result. StoreUnavailableError after two session timeouts; at once without sessions.
     """
     deadline = time.monotonic() + SESSIONS * store.store.session_timeout_s
     while True:
