@@ -20,6 +20,7 @@ import pluggy
 if TYPE_CHECKING:
     from click import Command
 
+    from kafkapy.broker.client_telemetry.telemetry import ClientTelemetryReceiver
     from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.config.config_def import ConfigKey
@@ -145,6 +146,18 @@ def register_metrics_reporters() -> Mapping[str, Callable[[BrokerConfig], Any]]:
 
     Each value is called with the broker's configuration and gives an object with ``start(collectors)`` and ``close()``;
     collectors are `prometheus_client` collectors that read the broker's counters when they are asked.
+    """
+
+
+@hookspec
+def register_client_telemetry_receivers() -> Mapping[  # type: ignore[empty-body]
+    str, Callable[[BrokerConfig], ClientTelemetryReceiver]
+]:
+    """Receivers of the metrics that clients push (KIP-714) by name, for the key kafkapy.client.telemetry.receivers.
+
+    Each value is called with the broker's configuration, once, and gives a
+    `kafkapy.broker.client_telemetry.telemetry.ClientTelemetryReceiver`. The broker calls its ``receive(client,
+    metrics)`` for each push, on the telemetry thread, with a MetricsData of OTLP, and ``close()`` at its end.
     """
 
 

@@ -58,6 +58,7 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "register_group_assignors": ("name", "assign"),
     "register_metrics_reporters": ("start", "close"),
+    "register_client_telemetry_receivers": ("receive", "close"),
     "register_replica_selectors": ("select", "close"),
     "register_create_topic_policies": ("validate", "close"),
     "register_alter_config_policies": ("validate", "close"),

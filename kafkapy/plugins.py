@@ -29,6 +29,7 @@ from kafkapy.plugin_contracts import check_factories, make
 if TYPE_CHECKING:
     from click import Command
 
+    from kafkapy.broker.client_telemetry.telemetry import ClientTelemetryReceiver
     from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.metadata.store import MetadataStore
@@ -190,6 +191,11 @@ class PluginManager:
         return self._table("register_metrics_reporters")
 
     @cached_property
+    def client_telemetry_receivers(self) -> Mapping[str, Callable[[BrokerConfig], ClientTelemetryReceiver]]:
+        """Factories of receivers of clients' metrics by name."""
+        return self._table("register_client_telemetry_receivers")
+
+    @cached_property
     def replica_selectors(self) -> Mapping[str, Callable[[BrokerConfig], ReplicaSelector]]:
         """Replica-selector factories by name."""
         return self._table("register_replica_selectors")
@@ -335,6 +341,15 @@ class PluginManager:
         """A metrics reporter by name, not started. ConfigError when it is not registered."""
         table = self.metrics_reporters
         return self._make("register_metrics_reporters", "metric.reporters", name, table, name, config)
+
+    def create_client_telemetry_receivers(self, config: BrokerConfig) -> dict[str, ClientTelemetryReceiver]:
+        """The configured receivers of clients' metrics by name.
+
+        ConfigError when kafkapy.client.telemetry.receivers names one that is not registered.
+        """
+        key, hook = "kafkapy.client.telemetry.receivers", "register_client_telemetry_receivers"
+        table = self.client_telemetry_receivers
+        return {name: self._make(hook, key, name, table, name, config) for name in config.get_list(key)}
 
     def create_replica_selector(self, config: BrokerConfig) -> ReplicaSelector:
         """The configured selector of consumers' replicas.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kafkapy._speedups.network.network_request import NetworkRequest
     from kafkapy.broker.authentication import Authentication
     from kafkapy.broker.auto_topics import AutoTopicCreation
+    from kafkapy.broker.client_telemetry.telemetry import ClientTelemetry
     from kafkapy.broker.coordinators import Coordinators
     from kafkapy.broker.dynamic_config import DynamicConfig
     from kafkapy.broker.logins import Logins
@@ -71,11 +72,19 @@ class BrokerContext:
     logins: Logins
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
     alter_config_policy: AlterConfigPolicy | None = None
+    telemetry: ClientTelemetry | None = None
+    """None where nobody reads clients' metrics."""
 
     @property
     def config(self) -> BrokerConfig:
         """The configuration as it is now, dynamic layers included."""
         return self.dynamic_config.config
+
+    @property
+    def client_telemetry(self) -> ClientTelemetry:
+        """Clients' metrics. Only its APIs ask for it."""
+        assert self.telemetry is not None
+        return self.telemetry
 
     @property
     def authentication(self) -> Authentication:

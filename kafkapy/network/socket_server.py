@@ -17,7 +17,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafka.network.SocketServer")
 Otherwise = TypeVar("Otherwise", int, None)
+Times = dict[str, tuple[int, list[int]]]
+"""Total in ns and counts by bucket, by the part of a request's time; see Processor.counters."""
 
 LISTEN_BACKLOG: Final = 1024
 """Connections that may wait to be accepted where socket.listen.backlog.size is not set (the kernel's
@@ -577,7 +579,7 @@ class SocketServer:
         connections by listener name), `authentication` (ConnectionRegistry.authentication_counters by listener name,
         without those of PLAINTEXT), `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free,
         refused; bytes), `processors` (one Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis`
-        (DataPlane.counters), `workers` (WorkerPool.counters)."""
+        (DataPlane.counters), `times` (Processor.counters, summed), `workers` (WorkerPool.counters)."""
         processors = [each for pool in list(self._pools.values()) for each in pool.counters()]
         ratios = [item["idle_ns"] / item["running_ns"] for item in processors if item["running_ns"]]
         pool = self.memory_pool
@@ -596,8 +598,24 @@ class SocketServer:
             "processors": processors,
             "processor_idle_ratio": min(1.0, sum(ratios) / len(ratios)) if ratios else 1.0,
             "apis": self._plane.counters(),
+            "times": sum_times(times for pool in list(self._pools.values()) for times in pool.times()),
             "workers": self.workers.counters(),
         }
+
+
+def sum_times(each: Iterable[Mapping[int, Times]]) -> dict[int, Times]:
+    """The times of requests by API, over several Processors."""
+    sums: dict[int, Times] = {}
+    for apis in each:
+        for key, times in apis.items():
+            known = sums.get(key)
+            if known is None:
+                sums[key] = dict(times)
+                continue
+            for name, (total_ns, counts) in times.items():
+                before_ns, before = known[name]
+                known[name] = before_ns + total_ns, [a + b for a, b in zip(before, counts, strict=True)]
+    return sums
 
 
 def _addresses(host: str) -> list[str]:

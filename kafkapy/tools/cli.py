@@ -22,6 +22,10 @@ __all__ = ["main"]
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "topics": ("kafkapy.tools.topics:topics", "List, describe, create, alter, delete and reassign topics."),
     "configs": ("kafkapy.tools.configs:configs", "Describe, set and delete configurations."),
+    "client-metrics": (
+        "kafkapy.tools.client_metrics:client_metrics",
+        "List, describe, change and delete subscriptions to clients' metrics.",
+    ),
     "groups": ("kafkapy.tools.groups:groups", "List, describe, reset and delete groups."),
     "transactions": ("kafkapy.tools.transactions:transactions", "List, describe, find and abort transactions."),
     "features": ("kafkapy.tools.features:features", "Show and change the levels of the cluster's features."),

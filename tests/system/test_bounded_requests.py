@@ -53,7 +53,7 @@ LONGEST_HOLD_ANYWHERE_NS = 150_000_000
 QUIET_WAIT_S = 0.05
 RESPONSE_HEADER = 5
 """Bytes of the flexible one, without tagged fields."""
-SERVED = served_apis(in_cluster=False)
+SERVED = served_apis(in_cluster=False, with_zookeeper=False, telemetry=False)
 KEYS = [*SERVED, *DATA_PLANE_APIS]
 PLUGIN = Path(__file__).parent / "shared_store_plugin"
 """Its metadata store makes a broker serve the APIs between brokers too."""

@@ -19,6 +19,7 @@ from kafkapy._speedups.base.posix cimport (
     monotonic_ns,
 )
 from kafkapy._speedups.base.send cimport Send, send_free, send_leave
+from kafkapy._speedups.base.time_counter cimport count_time_alone
 from kafkapy._speedups.base.transport cimport transport_send, transport_write_event
 from kafkapy._speedups.network.connection cimport (
     CLOSED_AT_STOP,
@@ -114,6 +115,12 @@ cdef extern from * nogil:
     int bits_of "kp_bits"(uint64_t n)
 
 
+cdef void leave_purgatory(ProcessorState* p, PendingRequest* pending) noexcept nogil:
+    if pending.wait.place:
+        purgatory_remove(&p.purgatory, &pending.wait)
+        atomic_count_alone(&p.delayed[pending.frame.api_key], -1)
+
+
 # ---- closing ---------------------------------------------------------------------------------------------------------
 
 cdef void channel_log_closing(ProcessorState* p, KafkaChannel* channel, int level, const char* why) noexcept nogil:
@@ -132,7 +139,7 @@ cdef void channel_forget_request(ProcessorState* p, KafkaChannel* channel) noexc
         return
     channel.request = NULL
     if pending.wait.place:
-        purgatory_remove(&p.purgatory, &pending.wait)
+        leave_purgatory(p, pending)
     if not p.in_flight.empty():
         p.in_flight.erase(pending.frame.token)
     if p.kept != NULL:
@@ -167,6 +174,7 @@ cdef void close_for_good(ProcessorState* p, KafkaChannel* channel, int reason) n
     channel.farewell = NULL
     reader_release(&p.reader, channel)
     p.channels.erase(channel.info.id)
+    p.sending.erase(channel.info.id)
     atomic_store(&p.connections, p.channels.size())
     connection_closed(p.registry, channel.info, reason)
     p.closed.push_back(channel)
@@ -240,6 +248,7 @@ cdef bint channel_separate(ProcessorState* p) noexcept nogil:
     p.reader.start = p.reader.end = 0
     if p.doing == DOING_SEND:
         channel.away = True
+        p.sending[channel.info.id] = p.now_ns
         selector_want(&p.selector, channel, channel.interest & ~EPOLLOUT)
     else:
         if p.doing_in_place:
@@ -292,6 +301,16 @@ cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) n
     atomic_count(&counters.total_histogram[slot if slot < 31 else 31], 1)
 
 
+cdef void channel_count_parts(ProcessorState* p, PendingRequest* pending) noexcept nogil:
+    cdef ApiTimes* times = &p.times[pending.frame.api_key]
+    count_time_alone(&times.local, pending.local_ns)
+    if pending.remote_ns > 0:
+        count_time_alone(&times.remote, pending.remote_ns)
+    elif pending.local_ns > 0 and pending.taken_ns and pending.api == NULL:
+        count_time_alone(&times.queue, pending.taken_ns - pending.parked_ns)
+        count_time_alone(&times.response_queue, p.now_ns - pending.taken_ns - pending.local_ns)
+
+
 cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     """Finishes a request after its reply, or without one: the next request may come."""
     atomic_store(&channel.info.in_flight, 0)
@@ -335,6 +354,8 @@ cdef void channel_sent(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
 cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, int64_t written) noexcept nogil:
     cdef char why[320]
     cdef const char* reason
+    cdef int64_t started = p.now_ns
+    cdef unordered_map[int64_t, int64_t].iterator earlier
     if written:
         atomic_count_alone(&channel.info.bytes_out, written)
         selector_touch(&p.selector, channel, p.now_ns)
@@ -350,11 +371,19 @@ cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, in
         channel_log_closing(p, channel, LEVEL_WARNING, why)
         channel_close(p, channel, CLOSED_BY_BROKER)
         return
+    if not p.sending.empty():
+        earlier = p.sending.find(channel.info.id)
+        if earlier != p.sending.end():
+            started = dereference(earlier).second
     if status == 0:
+        p.sending[channel.info.id] = started
         selector_want(&p.selector, channel, channel.interest | transport_write_event(&channel.transport))
         return
+    if not p.sending.empty():
+        p.sending.erase(channel.info.id)
     atomic_count(&p.plane.apis[channel.send_api].response_bytes, channel.send.size)
     channel_count_total(p, channel.send_api, channel.send_received_ns)
+    count_time_alone(&p.times[channel.send_api].send, p.now_ns - started)
     if channel.record != NULL:
         request_record_post(p.plane.events, channel.record, channel.send.size, p.now_ns - channel.send_received_ns)
         channel.record = NULL
@@ -378,6 +407,7 @@ cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* se
     channel.send = send
     channel.send_api = channel.request.frame.api_key
     channel.send_received_ns = channel.request.frame.received_ns
+    channel_count_parts(p, channel.request)
     channel.record = record_of(p, channel.request)
     channel_forget_request(p, channel)
     channel_write(p, channel)
@@ -467,12 +497,15 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
         # the time is over.
         if p.stopping and (pending.api.waits_for_records or p.last_chance):
             outcome.deadline_ns = p.now_ns + 1_000_000
+        leave_purgatory(p, pending)
         purgatory_add(&p.purgatory, &pending.wait, outcome.deadline_ns)
+        atomic_count_alone(&p.delayed[api], 1)
         return
     pending.parked = NULL
     if outcome.kind == OUTCOME_REPLY:
         channel_start_reply(p, channel, outcome.send)
     elif outcome.kind == OUTCOME_NO_REPLY:
+        channel_count_parts(p, pending)
         channel_count_total(p, api, pending.frame.received_ns)
         record = record_of(p, pending)
         if record != NULL:
@@ -490,21 +523,23 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
     cdef PendingRequest* pending = channel.request
     cdef ApiCounters* counters = &p.plane.apis[pending.frame.api_key]
     cdef int64_t started = monotonic_ns()
+    cdef int64_t ended
     cdef Outcome outcome
     cdef NetworkThread* thread
     memset(&outcome, 0, sizeof(outcome))
-    purgatory_remove(&p.purgatory, &pending.wait)
+    leave_purgatory(p, pending)
     pending.remote_ns += started - pending.parked_ns
     atomic_count(&counters.remote_ns, started - pending.parked_ns)
     thread = may_be_left(p, channel, DOING_REQUEST, False)
     pending.api.resume(p.plane, pending.parked, timed_out, &outcome)
-    started = monotonic_ns() - started
-    pending.local_ns += started
-    atomic_count(&counters.local_ns, started)
+    ended = monotonic_ns()
+    pending.local_ns += ended - started
+    atomic_count(&counters.local_ns, ended - started)
     if thread != NULL:
         if is_alone(thread):
             finish_alone(p, pending, &outcome, thread)
         thread.may_leave = False
+    p.now_ns = ended
     carry_out(p, channel, &outcome)
 
 

@@ -424,7 +424,8 @@ cdef class NetworkRequest:
             buffer_free(&out)
             raise
         self.answered = True
-        atomic_count(&p.plane.apis[p.frame.api_key].local_ns, monotonic_ns() - p.taken_ns)
+        p.local_ns = monotonic_ns() - p.taken_ns
+        atomic_count(&p.plane.apis[p.frame.api_key].local_ns, p.local_ns)
         with nogil:
             send = send_new()
             send_take_buffer(send, &out)

@@ -89,6 +89,8 @@ SERVED: Final[Mapping[int, ServedApi]] = {
     ApiKeys.ALLOCATE_PRODUCER_IDS: ServedApi(0, 0, 0),
     ApiKeys.CONSUMER_GROUP_HEARTBEAT: ServedApi(0, 1, 0),
     ApiKeys.CONSUMER_GROUP_DESCRIBE: ServedApi(0, 1, 0),
+    ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS: ServedApi(0, 0, 0),
+    ApiKeys.PUSH_TELEMETRY: ServedApi(0, 0, 0),
     ApiKeys.LIST_CONFIG_RESOURCES: ServedApi(0, 1, 0),
     ApiKeys.DESCRIBE_TOPIC_PARTITIONS: ServedApi(0, 0, 0),
 }
@@ -108,12 +110,20 @@ NOT_WITH_ZOOKEEPER: Final = frozenset((
 """APIs of KRaft clusters. Kafka's tools would show other things from this broker than from the Apache Kafka brokers
 beside it."""
 
+TELEMETRY: Final = frozenset((ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS, ApiKeys.PUSH_TELEMETRY))
+"""APIs for clients' metrics. Clients push where they are served, so they are served only where somebody reads."""
 
-def served_apis(in_cluster: bool, with_zookeeper: bool) -> Mapping[int, ServedApi]:
-    """The APIs that a broker serves, alone or in a cluster, with its store."""
+
+def served_apis(in_cluster: bool, with_zookeeper: bool, telemetry: bool) -> Mapping[int, ServedApi]:
+    """The APIs that a broker serves.
+
+    `telemetry`: whether clients' metrics have readers.
+    """
     left_out: frozenset[ApiKeys] = frozenset()
     if not in_cluster:
         left_out |= BETWEEN_BROKERS
     if with_zookeeper:
         left_out |= NOT_WITH_ZOOKEEPER
+    if not telemetry:
+        left_out |= TELEMETRY
     return {key: served for key, served in SERVED.items() if key not in left_out}

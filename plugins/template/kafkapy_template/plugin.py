@@ -14,6 +14,7 @@ from kafkapy_template.assignor import WholeTopicsAssignor
 from kafkapy_template.authorizer import PREFIX_KEY, DenyPrefixAuthorizer
 from kafkapy_template.directory import NAME_KEY, URL_KEY, LdapBind
 from kafkapy_template.policy import MOST_KEY, MostPartitions
+from kafkapy_template.telemetry import CountingReceiver
 
 if TYPE_CHECKING:
     from kafkapy.broker.server import KafkaServer
@@ -40,6 +41,12 @@ def register_partition_assignors() -> Mapping[str, Callable[[], ConsumerPartitio
 def register_sasl_callback_handlers() -> Mapping[str, Callable[[], CallbackHandler]]:
     """The check of passwords, under the name for sasl.server.callback.handler.class."""
     return {"ldap_bind": LdapBind}
+
+
+@hookimpl
+def register_client_telemetry_receivers() -> Mapping[str, Callable[[BrokerConfig], CountingReceiver]]:
+    """The receiver of clients' metrics, under the name for kafkapy.client.telemetry.receivers."""
+    return {"counting": CountingReceiver}
 
 
 @hookimpl
