@@ -58,6 +58,15 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "register_group_assignors": ("name", "assign"),
     "register_metrics_reporters": ("start", "close"),
     "register_replica_selectors": ("select", "close"),
+    "register_quota_managers": (
+        "quota_metric_tags",
+        "quota_limit",
+        "update_quota",
+        "remove_quota",
+        "quota_reset_required",
+        "update_cluster_metadata",
+        "close",
+    ),
 }
 """Methods and attributes of what the factories of a hook make."""
 

@@ -29,6 +29,7 @@ from kafkapy.plugin_contracts import check_factories, make
 if TYPE_CHECKING:
     from click import Command
 
+    from kafkapy.broker.quota_callback import ClientQuotaCallback
     from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.metadata.store import MetadataStore
@@ -43,6 +44,7 @@ hookimpl: Final = pluggy.HookimplMarker(hookspecs.PROJECT)
 BUILTIN_PLUGINS: Final[Sequence[str]] = (
     "kafkapy.security.authorizer.allow_all",
     "kafkapy.security.authorizer.acl_plugin",
+    "kafkapy.broker.quota_callback",
     "kafkapy.security.sasl.mechanisms",
     "kafkapy.log.backends.local",
     "kafkapy.log.backends.memory",
@@ -194,6 +196,11 @@ class PluginManager:
         return self._table("register_replica_selectors")
 
     @cached_property
+    def quota_managers(self) -> Mapping[str, Callable[[BrokerConfig], ClientQuotaCallback]]:
+        """Factories of policies of client quotas by name."""
+        return self._table("register_quota_managers")
+
+    @cached_property
     def commands(self) -> Mapping[str, Command]:
         """Click commands by name."""
         items = ((command.name or "", command, plugin) for plugin, command in self._items("register_commands"))
@@ -326,6 +333,18 @@ class PluginManager:
             "register_replica_selectors", key, name, self.replica_selectors, configured, config
         )
         return selector
+
+    def create_quota_manager(self, config: BrokerConfig) -> ClientQuotaCallback:
+        """The configured policy of client quotas.
+
+        ConfigError when client.quota.callback.class names one that is not registered.
+        """
+        key = "client.quota.callback.class"
+        configured = config.get_optional_str(key) or ""
+        callback: ClientQuotaCallback = self._make(
+            "register_quota_managers", key, configured or "default", self.quota_managers, configured, config
+        )
+        return callback
 
     # --- events -----------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kafkapy._speedups.network.network_request import NetworkRequest
     from kafkapy.broker.authentication import Authentication
     from kafkapy.broker.auto_topics import AutoTopicCreation
+    from kafkapy.broker.client_quotas import ClientQuotas
     from kafkapy.broker.coordinators import Coordinators
     from kafkapy.broker.dynamic_config import DynamicConfig
     from kafkapy.broker.logins import Logins
@@ -68,6 +69,7 @@ class BrokerContext:
     auto_topics: AutoTopicCreation
     coordinators: Coordinators
     logins: Logins
+    client_quotas: ClientQuotas
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
 
     @property
@@ -150,7 +152,7 @@ class RequestContext(NetworkContext):
     Made by KafkaApis for each request; lives on the control loop's thread.
     """
 
-    __slots__ = ("broker", "leftovers", "send")
+    __slots__ = ("broker", "leftovers", "send", "throttle_ms")
 
     def __init__(self, broker: BrokerContext, request: NetworkRequest) -> None:
         super().__init__(request)
@@ -159,6 +161,8 @@ class RequestContext(NetworkContext):
         """A handler's large objects, let go of bit by bit after the answer."""
         self.send: Callable[[bytes], None] | None = None
         """How the encoded response leaves, where that is not `request.reply`."""
+        self.throttle_ms = 0
+        """The throttle time of a violated quota of controller mutations."""
 
     @property
     def allows_all(self) -> bool:

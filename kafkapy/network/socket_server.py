@@ -114,6 +114,8 @@ class SocketServerConfig:
     max_connections_per_ip: int = MAX_INT
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     max_connection_creation_rate: float = 0.0
+    quota_window_num: int = 11
+    quota_window_size_seconds: int = 1
     listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
     listener_security: Mapping[str, ListenerSecurity] = field(default_factory=dict)
     """By listener name: every listener but those of PLAINTEXT needs its entry."""
@@ -140,6 +142,8 @@ class SocketServerConfig:
             max_connections_per_ip=config.get_int("max.connections.per.ip"),
             max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
             max_connection_creation_rate=_rate(config["max.connection.creation.rate"]),
+            quota_window_num=config.get_int("quota.window.num"),
+            quota_window_size_seconds=config.get_int("quota.window.size.seconds"),
             listener_limits={
                 endpoint.listener_name: ListenerLimits(
                     int(_listener_value(config, endpoint.listener_name, "max.connections", MAX_INT)),
@@ -196,7 +200,12 @@ class SocketServer:
         self._names = [endpoint.listener_name for endpoint in config.listeners]
         inter_broker = config.inter_broker_listener_name
         self._inter_broker_index = self._names.index(inter_broker) if inter_broker in self._names else -1
-        self.quotas = ConnectionQuotas(len(self._names), self._inter_broker_index)
+        self.quotas = ConnectionQuotas(
+            len(self._names),
+            self._inter_broker_index,
+            config.quota_window_num,
+            config.quota_window_size_seconds * 1000,
+        )
         self.memory_pool = MemoryPool(config.queued_max_request_bytes)
         self.registry = ConnectionRegistry(self.quotas, events)
         for name, security in config.listener_security.items():

@@ -43,6 +43,7 @@ cdef cppclass ProcessorState:
     SelectorState selector
     FrameReader reader
     PurgatoryState purgatory
+    PurgatoryState throttled                            # connections, until their throttle time is over
     unordered_map[int64_t, KafkaChannel*] channels      # by connection id; owns them
     unordered_map[uint64_t, KafkaChannel*] in_flight    # by token: parked, asked or with Python
     int pushed                              # requests in the RequestChannel without a signal yet
@@ -116,6 +117,10 @@ cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogi
 cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* send) noexcept nogil
 # Pushes requests that found the RequestChannel full, as many as fit now.
 cdef void request_push_backlog(ProcessorState* p) noexcept nogil
+# Mutes a connection for a throttle time, which begins now.
+cdef void channel_throttle(ProcessorState* p, KafkaChannel* channel, int64_t throttle_ms) noexcept nogil
+# Begins a request whose connection has its quotas now.
+cdef void request_begin(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 # Resumes a parked or asked request.
 cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_out) noexcept nogil
 # Wakes a request that may be parked, asked about or away.

@@ -78,6 +78,7 @@ from kafkapy._speedups.network.selector cimport (
     MUTE_FAILED,
     MUTE_MEMORY,
     MUTE_REQUEST,
+    MUTE_THROTTLED,
     STAGE_FAILED,
     STAGE_READY,
     KafkaChannel,
@@ -86,8 +87,17 @@ from kafkapy._speedups.network.selector cimport (
     selector_want,
 )
 from kafkapy._speedups.network.worker_pool cimport worker_pool_submit
+from kafkapy._speedups.requests.client_quotas cimport (
+    QUOTAS_OFF,
+    ConnectionBuckets,
+    QuotaUse,
+    buckets_fit,
+    sensor_record,
+    thread_share,
+)
 from kafkapy._speedups.requests.data_plane cimport (
     API_SASL_AUTHENTICATE,
+    ASK_QUOTAS,
     OUTCOME_ASK,
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
@@ -95,6 +105,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     OUTCOME_RESUME,
     OUTCOME_WORKER,
     ApiCounters,
+    Ask,
     Frame,
     Outcome,
 )
@@ -112,6 +123,12 @@ cdef extern from * nogil:
     static inline int kp_bits(uint64_t n) { return n ? 64 - __builtin_clzll(n) : 0; }
     """
     int bits_of "kp_bits"(uint64_t n)
+
+cdef enum:
+    NS_PER_MS = 1000000
+
+cdef Ask quota_ask
+quota_ask.kind = ASK_QUOTAS
 
 
 # ---- closing ---------------------------------------------------------------------------------------------------------
@@ -145,6 +162,7 @@ cdef void channel_close(ProcessorState* p, KafkaChannel* channel, int reason) no
     if channel.closed:
         return
     selector_remove(&p.selector, channel)
+    purgatory_remove(&p.throttled, &channel.throttle)
     channel.closed = True
     if channel.away:
         # Its descriptor must not become another connection's while a thread still sends to it.
@@ -200,6 +218,7 @@ cdef void channel_say_farewell(ProcessorState* p, KafkaChannel* channel) noexcep
         return
     channel.send = channel.farewell
     channel.farewell = NULL
+    channel.send_sensor = NULL
     channel.send_api = API_SASL_AUTHENTICATE
     channel.send_received_ns = monotonic_ns()
     channel_write(p, channel)
@@ -283,6 +302,12 @@ cdef void channel_unmute(ProcessorState* p, KafkaChannel* channel, int reason) n
         channel_be_ready(p, channel)
 
 
+cdef void channel_throttle(ProcessorState* p, KafkaChannel* channel, int64_t throttle_ms) noexcept nogil:
+    channel.mute |= MUTE_THROTTLED
+    channel.throttle.token = <uint64_t>channel.info.id
+    purgatory_add(&p.throttled, &channel.throttle, monotonic_ns() + throttle_ms * NS_PER_MS)
+
+
 cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) noexcept nogil:
     cdef ApiCounters* counters = &p.plane.apis[api]
     p.now_ns = monotonic_ns()
@@ -310,6 +335,7 @@ cdef void channel_write(ProcessorState* p, KafkaChannel* channel) noexcept nogil
     cdef NetworkThread* thread = NULL
     cdef Mailbox* mailbox = p.mailbox
     cdef uint64_t id = <uint64_t>channel.info.id
+    cdef int64_t started = 0 if channel.send_sensor == NULL else monotonic_ns()
     if channel.send.pieces.size() > 1:
         thread = may_be_left(p, channel, DOING_SEND, False)
     status = transport_send(&channel.transport, channel.send, &written)
@@ -321,7 +347,13 @@ cdef void channel_write(ProcessorState* p, KafkaChannel* channel) noexcept nogil
             atomic_add(&p.alone, -1)
             become_spare(thread)
         thread.may_leave = False
+    if channel.send_sensor != NULL:
+        count_sending(channel, monotonic_ns(), started)
     after_sending(p, channel, status, written)
+
+
+cdef void count_sending(KafkaChannel* channel, int64_t now_ns, int64_t started) noexcept nogil:
+    sensor_record(channel.send_sensor, thread_share(now_ns - started), now_ns // NS_PER_MS, False)
 
 
 cdef void channel_sent(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
@@ -375,6 +407,12 @@ cdef RequestRecord* record_of(ProcessorState* p, PendingRequest* pending) noexce
 
 cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* send) noexcept nogil:
     """Takes over `send`; the request is done."""
+    cdef const QuotaUse* quota = channel.request.frame.quota
+    channel.send_sensor = NULL
+    if quota != NULL:
+        channel.send_sensor = quota.buckets.exempt if quota.exempt else quota.buckets.request
+    if channel.request.quota.throttle_ms > 0:
+        channel_throttle(p, channel, channel.request.quota.throttle_ms)
     channel.send = send
     channel.send_api = channel.request.frame.api_key
     channel.send_received_ns = channel.request.frame.received_ns
@@ -474,6 +512,8 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
         channel_start_reply(p, channel, outcome.send)
     elif outcome.kind == OUTCOME_NO_REPLY:
         channel_count_total(p, api, pending.frame.received_ns)
+        if pending.quota.throttle_ms > 0:
+            channel_throttle(p, channel, pending.quota.throttle_ms)
         record = record_of(p, pending)
         if record != NULL:
             request_record_post(p.plane.events, record, 0, p.now_ns - pending.frame.received_ns)
@@ -496,6 +536,8 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
     purgatory_remove(&p.purgatory, &pending.wait)
     pending.remote_ns += started - pending.parked_ns
     atomic_count(&counters.remote_ns, started - pending.parked_ns)
+    pending.quota.spent_ns = pending.local_ns
+    pending.quota.step_ns = started
     thread = may_be_left(p, channel, DOING_REQUEST, False)
     pending.api.resume(p.plane, pending.parked, timed_out, &outcome)
     started = monotonic_ns() - started
@@ -558,8 +600,6 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     cdef HeaderStatus status
     cdef GuardResult guard
     cdef ApiCounters* counters
-    cdef Outcome outcome
-    cdef NetworkThread* thread
     cdef int64_t started = p.now_ns
     p.kept = NULL
     channel.request = pending
@@ -603,6 +643,63 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     atomic_count_alone(&channel.info.requests, 1)
     atomic_store(&channel.info.in_flight, 1)
     channel.mute |= MUTE_REQUEST
+    if (atomic_load(&p.plane.quota_epoch) == QUOTAS_OFF or pending.stage != STAGE_READY
+            or quotas_decided(p, channel, in_place)):
+        serve(p, channel, in_place, started)
+
+
+cdef void use_quotas(PendingRequest* pending) noexcept nogil:
+    """Lets the request count in its connection's sensors, if there are any."""
+    cdef ConnectionBuckets* buckets = &pending.connection.buckets
+    if buckets.produce == NULL and buckets.fetch == NULL and buckets.request == NULL and buckets.exempt == NULL:
+        return
+    pending.quota.buckets = buckets
+    pending.quota.size = pending.frame_size
+    pending.quota.spent_ns = 0
+    pending.quota.step_ns = pending.frame.received_ns
+    pending.quota.exempt = False
+    pending.frame.quota = &pending.quota
+
+
+cdef bint quotas_decided(ProcessorState* p, KafkaChannel* channel, bint in_place) noexcept nogil:
+    """Whether the connection has its quotas. If not, the request waits for Python, or its connection is closed."""
+    cdef PendingRequest* pending = channel.request
+    if buckets_fit(&channel.info.buckets, atomic_load(&p.plane.quota_epoch), pending.frame.client_id,
+                   pending.frame.client_id_size):
+        use_quotas(pending)
+        return True
+    if in_place and not donate(p, channel):
+        channel_close(p, channel, CLOSED_BY_BROKER)
+        return False
+    pending.ask = &quota_ask
+    hand_to_python(p, channel)
+    return False
+
+
+cdef void request_begin(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    cdef int64_t started = monotonic_ns()
+    channel.request.ask = NULL
+    use_quotas(channel.request)
+    channel.request.quota.step_ns = started
+    serve(p, channel, False, started)
+
+
+cdef bint donate(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    """Gives the scratch buffer to the request whose frame lies in it. False when memory is out."""
+    cdef PendingRequest* pending = channel.request
+    if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
+        return False
+    pending.reserved = pending.capacity
+    pool_reserve(p.pool, pending.reserved)
+    return True
+
+
+cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t started) noexcept nogil:
+    """Gives a request to its API, or to Python."""
+    cdef PendingRequest* pending = channel.request
+    cdef ApiCounters* counters = &p.plane.apis[pending.frame.api_key]
+    cdef Outcome outcome
+    cdef NetworkThread* thread
     if pending.api == NULL:
         hand_to_python(p, channel)
         return
@@ -620,12 +717,10 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     atomic_count(&counters.local_ns, pending.local_ns)
     if in_place and (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER):
         # The donation precedes carry_out: Python or a worker may have the request a moment later.
-        if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
+        if not donate(p, channel):
             pending.parked = outcome.parked
             channel_close(p, channel, CLOSED_BY_BROKER)
             return
-        pending.reserved = pending.capacity
-        pool_reserve(p.pool, pending.reserved)
     carry_out(p, channel, &outcome)
 
 

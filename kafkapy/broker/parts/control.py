@@ -178,6 +178,7 @@ class Control(Part):
             auto_topics=AutoTopicCreation(broker.dynamic, topic_admin, requests, broker.metadata_cache),
             coordinators=coordinators,
             logins=broker.logins,
+            client_quotas=broker.client_quotas,
             features=broker.features,
         )
         broker.apis = KafkaApis(broker.context)

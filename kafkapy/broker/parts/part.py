@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kafkapy.broker.descriptors import DescriptorBudget
     from kafkapy.broker.dynamic_config import DynamicConfig
     from kafkapy.broker.finalized_features import FinalizedFeatures
+    from kafkapy.broker.client_quotas import ClientQuotas
     from kafkapy.broker.listener_security import ListenerSecurities
     from kafkapy.broker.logins import Logins
     from kafkapy.broker.metrics_listener import MetricsListener
@@ -70,6 +71,7 @@ class Broker:
     replica_manager: ReplicaManager
     authorizer: Authorizer
     logins: Logins
+    client_quotas: ClientQuotas
     context: BrokerContext
     apis: KafkaApis
     principals: PrincipalBuilders
