@@ -204,6 +204,9 @@ MAKERS: dict[str, Callable[[PluginManager, Any], object]] = {
     "register_replica_selectors": lambda manager, name: manager.create_replica_selector(
         BrokerConfig({"replica.selector.class": name})
     ),
+    "register_quota_managers": lambda manager, name: manager.create_quota_manager(
+        BrokerConfig({"client.quota.callback.class": name})
+    ),
 }
 MISSING = {
     "register_authorizers": "decisions_epoch, configure, authorize, authorize_by_resource_type, create_acls, "
@@ -216,6 +219,8 @@ MISSING = {
     "register_group_assignors": "assign",
     "register_metrics_reporters": "start and close",
     "register_replica_selectors": "select and close",
+    "register_quota_managers": "quota_metric_tags, quota_limit, update_quota, remove_quota, quota_reset_required, "
+    "update_cluster_metadata and close",
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from kafkapy.broker import loggers
 from kafkapy.broker.context import RequestContext
 from kafkapy.config.broker import BROKER_CONFIG_DEF, LISTENER_KEY
+from kafkapy.config.client_metrics import CLIENT_METRICS_CONFIG_DEF, validate_subscription
 from kafkapy.config.config_def import ConfigDef, format_value
 from kafkapy.config.group import GROUP_CONFIG_DEF, validate_group
 from kafkapy.config.topic import TOPIC_CONFIG_DEF, broker_defaults, validate_overrides
@@ -31,6 +32,7 @@ ALTERABLE: Final = (
     ConfigResourceType.GROUP,
     ConfigResourceType.BROKER,
     ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.CLIENT_METRICS,
 )
 
 
@@ -87,9 +89,7 @@ def _is_secret(name: str) -> bool:
 
 def no_configuration(kind: int) -> str:
     """The sentence about a type of resources that have no configuration here."""
-    if kind == ConfigResourceType.CLIENT_METRICS:
-        return "This broker collects no metrics of clients (KIP-714), and keeps no configuration for that."
-    return f"Resources of type {kind} have no configuration."
+    return f"Unknown resource type {kind}"
 
 
 class AlteredResource(Protocol):
@@ -190,6 +190,8 @@ async def increment(
         definition, defaults = TOPIC_CONFIG_DEF, broker_defaults(context.broker.config)
     elif kind == ConfigResourceType.GROUP:
         definition, defaults = GROUP_CONFIG_DEF, GROUP_CONFIG_DEF.defaults()
+    elif kind == ConfigResourceType.CLIENT_METRICS:
+        definition, defaults = CLIENT_METRICS_CONFIG_DEF, CLIENT_METRICS_CONFIG_DEF.defaults()
     else:
         definition, defaults = BROKER_CONFIG_DEF, BROKER_CONFIG_DEF.defaults()
 
@@ -216,6 +218,11 @@ async def _store(context: RequestContext, kind: int, name: str, edit: ConfigEdit
         validate_group(values, config.config)
         return values
 
+    def checked_client_metrics(current: dict[str, str]) -> Mapping[str, str]:
+        values = edit(current)
+        validate_subscription(name, values)
+        return values
+
     def checked_broker(current: dict[str, str]) -> Mapping[str, str]:
         values = edit(current)
         try:
@@ -238,6 +245,13 @@ async def _store(context: RequestContext, kind: int, name: str, edit: ConfigEdit
             checked_group(dict(config.group_keys(name)))
         else:
             await config.change_group(name, checked_group)
+    elif kind == ConfigResourceType.CLIENT_METRICS:
+        if validate_only:
+            checked_client_metrics(dict(config.client_metrics_keys(name)))
+        else:
+            if not name:
+                validate_subscription(name, {})
+            await config.change_client_metrics(name, checked_client_metrics)
     elif kind == ConfigResourceType.BROKER:
         broker_id = _broker_id(context, name)
         if validate_only:
@@ -245,7 +259,7 @@ async def _store(context: RequestContext, kind: int, name: str, edit: ConfigEdit
         else:
             await config.change_broker(broker_id, checked_broker)
     else:
-        raise error_for(ErrorCode.INVALID_REQUEST, f"resource type {kind} can only be altered key by key")
+        raise error_for(ErrorCode.INVALID_REQUEST, no_configuration(kind))
 
 
 def _require_topic(context: RequestContext, name: str) -> None:

@@ -1,9 +1,9 @@
 """The quotas of this broker's clients: sensors for the data plane, buckets of controller mutations, rates of addresses.
 
-The metadata store has the quotas (metadata/quota_entities.py), a policy decides whom they bound (quota_callback.py), and
-the data plane counts (_speedups/requests/client_quotas.pxd). The data plane asks once for each connection, client id and
-epoch; a change of any quota is a new epoch. Without quotas the epoch is -1, and no request costs anything. Source:
-kafka.server.QuotaFactory and kafka.server.ClientQuotaManager.
+The metadata store has the quotas (metadata/quota_entities.py), a policy decides whom they bound (quota_callback.py),
+and the data plane counts (_speedups/requests/client_quotas.pxd). The data plane asks once for each connection, client
+id and epoch; a change of any quota is a new epoch. Without quotas the epoch is -1, and no request costs anything.
+Source: kafka.server.QuotaFactory and kafka.server.ClientQuotaManager.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class ClientQuotas:
         self,
         plane: DataPlane,
         callback: ClientQuotaCallback,
-        windows: QuotaWindows = QuotaWindows(11, 1),
-        mutation_windows: QuotaWindows = QuotaWindows(11, 1),
+        windows: QuotaWindows,
+        mutation_windows: QuotaWindows,
     ) -> None:
         self._plane = plane
         self._callback = callback
@@ -271,7 +271,9 @@ class ClientQuotas:
         seen = None
         while True:
             try:
-                changed = any([self._callback.quota_reset_required(quota_type) for quota_type in QuotaType])
+                # All types are asked: a policy may keep a flag for each.
+                resets = [self._callback.quota_reset_required(quota_type) for quota_type in QuotaType]
+                changed = any(resets)
                 if cache.snapshot is not seen:
                     seen = cache.snapshot
                     changed = self._callback.update_cluster_metadata(seen) or changed

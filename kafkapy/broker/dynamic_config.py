@@ -4,6 +4,7 @@
     /config/brokers/<id>               broker keys for one broker
     /config/topics/<topic>             a topic's own keys
     /config/groups/<group>             a group's own keys
+    /config/client-metrics/<name>      a client-metrics subscription
 
 `ConfigRepository` reads and writes these nodes and follows changes; this is what a change means for the running broker.
 Source: kafka.server.DynamicBrokerConfig.
@@ -17,16 +18,27 @@ from collections.abc import Callable, Mapping
 from kafkapy.broker.stored_passwords import StoredPasswords
 from kafkapy.broker.thread_counts import check_thread_counts
 from kafkapy.config.broker import BrokerConfig
+from kafkapy.config.client_metrics import ClientMetricsSubscription, parse_subscription
 from kafkapy.config.group import parse_group
-from kafkapy.errors import ConfigError
+from kafkapy.errors import ConfigError, KafkaError
 from kafkapy.log.cleaner import check_reconfiguration
 from kafkapy.metadata.config_repository import ConfigEdit, ConfigRepository
-from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_TOPICS, DEFAULT_ENTITY
+from kafkapy.metadata.znodes import (
+    CONFIG_BROKERS,
+    CONFIG_CLIENT_METRICS,
+    CONFIG_GROUPS,
+    CONFIG_TOPICS,
+    DEFAULT_ENTITY,
+    desanitize,
+    sanitize,
+)
 
 logger = logging.getLogger("kafka.server.DynamicBrokerConfig")
 
 BrokerListener = Callable[[BrokerConfig], None]
 GroupListener = Callable[[str, Mapping[str, int]], None]
+SubscriptionListener = Callable[[str, ClientMetricsSubscription | None], None]
+"""Called with a client-metrics subscription's name and content; None when it was deleted."""
 
 
 class DynamicConfig:
@@ -85,20 +97,59 @@ class DynamicConfig:
                     "The configuration of group %s is invalid; the previous one stays in force: %s", group, error
                 )
 
-        async def changed(group: str, keys: Mapping[str, str]) -> None:
-            take(group, keys)
+        async def changed(node: str, keys: Mapping[str, str]) -> None:
+            take(desanitize(node), keys)
 
-        for group, keys in self.repository.entities(CONFIG_GROUPS).items():
+        for group, keys in self.groups().items():
             take(group, keys)
         self.repository.listen(CONFIG_GROUPS, changed)
 
+    def groups(self) -> dict[str, Mapping[str, str]]:
+        """The own keys of every group that has some, by name."""
+        return self._named(CONFIG_GROUPS)
+
     def group_keys(self, group: str) -> Mapping[str, str]:
         """The keys that the group was given itself."""
-        return self.repository.entity(CONFIG_GROUPS, group)
+        return self.repository.entity(CONFIG_GROUPS, sanitize(group))
 
     async def change_group(self, group: str, edit: ConfigEdit) -> None:
         """Replace a group's own keys. See ConfigRepository.change."""
-        await self.repository.change(CONFIG_GROUPS, group, edit)
+        await self.repository.change(CONFIG_GROUPS, sanitize(group), edit)
+
+    # --- client metrics -----------------------------------------------------------------------------------------------
+
+    def follow_client_metrics(self, listener: SubscriptionListener) -> None:
+        """Tell the listener every client-metrics subscription, now and after each change."""
+
+        def take(name: str, keys: Mapping[str, str]) -> None:
+            try:
+                listener(name, parse_subscription(keys) if keys else None)
+            except KafkaError as error:
+                logger.error(
+                    "The client-metrics subscription %s is invalid; the previous one stays in force: %s", name, error
+                )
+
+        async def changed(node: str, keys: Mapping[str, str]) -> None:
+            take(desanitize(node), keys)
+
+        for name, keys in self.client_metrics().items():
+            take(name, keys)
+        self.repository.listen(CONFIG_CLIENT_METRICS, changed)
+
+    def client_metrics(self) -> dict[str, Mapping[str, str]]:
+        """The keys of every client-metrics subscription, by name."""
+        return self._named(CONFIG_CLIENT_METRICS)
+
+    def client_metrics_keys(self, name: str) -> Mapping[str, str]:
+        """The keys of one subscription; empty for an unknown one."""
+        return self.repository.entity(CONFIG_CLIENT_METRICS, sanitize(name))
+
+    async def change_client_metrics(self, name: str, edit: ConfigEdit) -> None:
+        """Replace a subscription's keys; without keys there is no subscription. See ConfigRepository.change."""
+        await self.repository.change(CONFIG_CLIENT_METRICS, sanitize(name), edit)
+
+    def _named(self, entity_type: str) -> dict[str, Mapping[str, str]]:
+        return {desanitize(node): keys for node, keys in self.repository.entities(entity_type).items() if keys}
 
     # --- brokers ------------------------------------------------------------------------------------------------------
 

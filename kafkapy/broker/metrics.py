@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kafkapy.broker.quota_metrics import add_quotas
 from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.hosted import ShardState
@@ -48,6 +49,7 @@ class MetricSpec:
 
 
 _TOPIC, _PARTITION, _REQUEST = ("topic",), ("topic", "partition"), ("request",)
+_QUOTA = ("user", "client_id")
 
 METRICS: Final = (
     MetricSpec("kafka_server_brokertopicmetrics_messagesin", COUNTER, _TOPIC, "Records appended."),
@@ -193,6 +195,27 @@ METRICS: Final = (
                "Partitions in incremental fetch sessions."),
     MetricSpec("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", COUNTER, (),
                "Incremental fetch sessions that the broker evicted for others."),
+    MetricSpec("kafka_server_produce_byterate", GAUGE, _QUOTA, "Bytes per second of Produce requests under a quota."),
+    MetricSpec("kafka_server_produce_throttletime", GAUGE, _QUOTA, "Mean throttle time of Produce in ms."),
+    MetricSpec("kafka_server_fetch_byterate", GAUGE, _QUOTA, "Bytes per second of Fetch responses under a quota."),
+    MetricSpec("kafka_server_fetch_throttletime", GAUGE, _QUOTA, "Mean throttle time of Fetch in ms."),
+    MetricSpec("kafka_server_request_requesttime", GAUGE, _QUOTA,
+               "Thread time of requests under a quota, in percent of one thread."),
+    MetricSpec("kafka_server_request_throttletime", GAUGE, _QUOTA, "Mean throttle time by thread time in ms."),
+    MetricSpec("kafka_server_request_exemptrequesttime", GAUGE, (),
+               "Thread time of requests that are not throttled, in percent of one thread; 0 without request quotas."),
+    MetricSpec("kafka_server_controllermutation_mutations", COUNTER, _QUOTA,
+               "Partitions created and deleted under a quota."),
+    MetricSpec("kafka_server_controllermutation_tokens", GAUGE, _QUOTA,
+               "Partitions that a client may create or delete at once."),
+    MetricSpec("kafka_server_controllermutation_throttletime", GAUGE, _QUOTA,
+               "Mean throttle time by controller mutations in ms."),
+    MetricSpec("kafka_server_socketservermetrics_connectioncreationrate", GAUGE, ("listener",),
+               "Connections per second, over the windows of quotas."),
+    MetricSpec("kafka_server_socketservermetrics_connectionratethrottletime", COUNTER, ("listener",),
+               "Ms by which connection rates of broker and listener delayed connections, in total."),
+    MetricSpec("kafka_server_socketservermetrics_ipconnectionratethrottletime", COUNTER, ("listener",),
+               "Ms that connections of addresses above their rate waited for their close, in total."),
     MetricSpec("kafka_coordinator_group_groupmetadatamanager_numgroups", GAUGE, ("protocol", "state"),
                "Groups coordinated here, by protocol and state."),
     MetricSpec("kafka_coordinator_group_groupmetadatamanager_numoffsets", GAUGE, (),
@@ -298,6 +321,7 @@ class BrokerCollector(Collector):
         self._group_coordinator(add)
         self._transactions(add, families["kafka_server_addpartitionstotxnmanager_verificationtimems"])
         self._network(add)
+        add_quotas(add, self._server.context.client_quotas)
         return list(families.values())
 
     def describe(self) -> Iterable[Metric]:
@@ -476,6 +500,10 @@ class BrokerCollector(Collector):
         add("kafka_network_socketserver_networkprocessoravgidlepercent", idle)
         for listener, count in counters["listeners"].items():
             add("kafka_server_socketservermetrics_connectioncount", count, listener)
+        for listener, (rate, throttled_ms, address_ms) in counters["creation_rates"].items():
+            add("kafka_server_socketservermetrics_connectioncreationrate", rate, listener)
+            add("kafka_server_socketservermetrics_connectionratethrottletime", throttled_ms, listener)
+            add("kafka_server_socketservermetrics_ipconnectionratethrottletime", address_ms, listener)
         for name, value in counters["connections"].items():
             if name == "created":
                 add("kafka_server_socketservermetrics_connectioncreation", value)

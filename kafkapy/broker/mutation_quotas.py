@@ -119,8 +119,11 @@ class BucketQuota:
         return max(0, self._throttle_ms - int((self._clock() - self._at_s) * 1000))
 
     def _note(self, now_s: float) -> None:
-        self._throttle_ms = self._bucket.throttle_ms(now_s)
+        before, self._throttle_ms = self._throttle_ms, self._bucket.throttle_ms(now_s)
         self._at_s = now_s
+        if self._throttle_ms and not before:
+            self._bucket.throttled += 1
+            self._bucket.throttled_ms += self._throttle_ms
 
 
 def exceeded() -> KafkaError:

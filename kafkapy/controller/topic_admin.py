@@ -75,7 +75,9 @@ class TopicAdmin:
         made: dict[str, CreatedTopic] = {}
 
         async def decide() -> None:
-            await self._controller.submit("CreateTopics", lambda: self._create(topics, validate_only, done, made, record))
+            await self._controller.submit(
+                "CreateTopics", lambda: self._create(topics, validate_only, done, made, record)
+            )
             if validate_only:
                 done.update(made)
 
@@ -248,7 +250,9 @@ class TopicAdmin:
         counts: dict[str, int] = {}
 
         async def decide() -> None:
-            await self._controller.submit("CreatePartitions", lambda: self._add(requests, validate_only, done, counts, record))
+            await self._controller.submit(
+                "CreatePartitions", lambda: self._add(requests, validate_only, done, counts, record)
+            )
             if validate_only:
                 done.update(dict.fromkeys(counts))
 

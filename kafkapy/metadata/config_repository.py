@@ -32,6 +32,7 @@ from kafkapy.metadata.znodes import (
     CONFIG_BROKERS,
     CONFIG_CHANGE,
     CONFIG_CHANGES,
+    CONFIG_CLIENT_METRICS,
     CONFIG_CLIENTS,
     CONFIG_GROUPS,
     CONFIG_TOPICS,
@@ -48,6 +49,9 @@ logger = logging.getLogger("kafka.server.DynamicConfigManager")
 
 MOST_ATTEMPTS: Final = 20
 """Most attempts to write a change whose entity other writers keep changing."""
+
+READ_AT_START: Final = (CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_CLIENT_METRICS)
+"""Entity types that every broker follows."""
 
 CONFIG_DEPTH: Final = 2
 """Slashes in the path of an entity type, which stays without entities."""
@@ -88,7 +92,7 @@ class ConfigRepository:
         self.topics_read: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
         """Called with the settings of topics that were just read."""
 
-    async def start(self, entity_types: Iterable[str] = (CONFIG_BROKERS, CONFIG_GROUPS)) -> None:
+    async def start(self, entity_types: Iterable[str] = READ_AT_START) -> None:
         """Read the settings of these entity types, and begin to follow changes."""
         await self._changes.start()
         for entity_type in entity_types:

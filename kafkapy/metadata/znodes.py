@@ -54,7 +54,16 @@ CONFIG_CLIENTS: Final = "clients"
 CONFIG_USERS: Final = "users"
 CONFIG_IPS: Final = "ips"
 CONFIG_GROUPS: Final = "groups"
-CONFIG_TYPES: Final = (CONFIG_TOPICS, CONFIG_BROKERS, CONFIG_CLIENTS, CONFIG_USERS, CONFIG_IPS, CONFIG_GROUPS)
+CONFIG_CLIENT_METRICS: Final = "client-metrics"
+CONFIG_TYPES: Final = (
+    CONFIG_TOPICS,
+    CONFIG_BROKERS,
+    CONFIG_CLIENTS,
+    CONFIG_USERS,
+    CONFIG_IPS,
+    CONFIG_GROUPS,
+    CONFIG_CLIENT_METRICS,
+)
 DEFAULT_ENTITY: Final = "<default>"
 """The node name of the defaults of all brokers (or clients, users)."""
 

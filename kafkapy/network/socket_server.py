@@ -452,7 +452,7 @@ class SocketServer:
 
     def counters(self) -> dict[str, Any]:
         """Everything the metrics collector reads: `connections` (ConnectionRegistry.counters), `listeners` (open
-        connections by listener name), `authentication` (ConnectionRegistry.authentication_counters by listener name,
+        connections by listener name), `creation_rates` (ConnectionQuotas.creation_rates likewise), `authentication` (ConnectionRegistry.authentication_counters by listener name,
         without those of PLAINTEXT), `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free,
         refused; bytes), `processors` (one Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis`
         (DataPlane.counters), `workers` (WorkerPool.counters)."""
@@ -462,6 +462,7 @@ class SocketServer:
         return {
             "connections": self.registry.counters(),
             "listeners": {name: self.quotas.listener_count(index) for index, name in enumerate(self._names)},
+            "creation_rates": dict(zip(self._names, self.quotas.creation_rates()[1], strict=True)),
             "authentication": {
                 name: self.registry.authentication_counters(index)
                 for index, name in enumerate(self._names)

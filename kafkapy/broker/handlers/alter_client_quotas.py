@@ -1,9 +1,9 @@
 """AlterClientQuotas, API key 49: versions 0 to 1.
 
-The request sets and removes quotas of users, client ids, both together, and addresses; with validate_only it only checks
-them. Any broker serves it. Each entity has its own result, and its changes succeed together or not at all: unknown keys
-and types, an address together with a user or client id, an entity that appears twice, and values that are not above 0
-or too large are INVALID_REQUEST. All brokers have the new quotas within a moment, without a restart.
+The request sets and removes quotas of users, client ids, both together, and addresses; with validate_only it only
+checks them. Any broker serves it. Each entity has its own result, and its changes succeed together or not at all:
+unknown keys and types, an address together with a user or client id, an entity that appears twice, and values that are
+not above 0 or too large are INVALID_REQUEST. All brokers have the new quotas within a moment, without a restart.
 
 Versions:
 0: the API (KIP-546).

@@ -1,9 +1,9 @@
 """DescribeClientQuotas, API key 48: versions 0 to 1.
 
-The response has the quotas of all entities that match every component of the filter, in a stable order. A component
-names an entity type with a name, the default entity, or any entity of the type; strict leaves out entities with further
-types. An empty or repeated type, a missing or superfluous name, an unknown kind of match, and an address together with a
-user or client id are INVALID_REQUEST; an unknown type is UNSUPPORTED_VERSION.
+The response has the quotas of all entities that match every component of the filter. A component names an entity type
+with a name, the default entity, or any entity of the type; strict leaves out entities with further types. An empty or
+repeated type, a missing or superfluous name, an unknown kind of match, and an address together with a user or client id
+are INVALID_REQUEST; an unknown type is UNSUPPORTED_VERSION.
 
 Versions:
 0: the API (KIP-546).

@@ -1,8 +1,8 @@
 """DescribeConfigs, API key 32: versions 0 to 4.
 
-The request names topics, groups, this broker, the defaults of all brokers (an empty broker name) or this broker's
-loggers. The response gives value and source of each key, and on request its synonyms and documentation. Sensitive
-values are null, and the error message of a success is empty, as in Kafka.
+The request names topics, groups, this broker, the defaults of all brokers (an empty broker name), this broker's loggers
+or client-metrics subscriptions. The response gives value and source of each key, and on request its synonyms and
+documentation. Sensitive values are null, and the error message of a success is empty, as in Kafka.
 
 Versions:
 0: the API (KIP-133).
@@ -11,7 +11,7 @@ Versions:
 3: type and documentation of each key (KIP-569).
 4: flexible encoding with tagged fields (KIP-482).
 
-Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST, because there are no client metrics.
+Known gaps: none.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from kafkapy.broker import loggers
 from kafkapy.broker.alter_configs import ON_THE_CLUSTER, no_configuration
 from kafkapy.broker.context import RequestContext
+from kafkapy.config.client_metrics import describe_subscription
 from kafkapy.config.entries import ConfigEntry
 from kafkapy.config.group import describe_group
 from kafkapy.config.topic import describe_topic
@@ -111,6 +112,11 @@ async def _configs(context: RequestContext, request: DescribeConfigsRequest, res
             return _entries(context, request, _cluster_defaults(context, keys))
         _require_this_broker(context, name)
         return _entries(context, request, broker.dynamic_config.config.describe(keys))
+    if kind == ConfigResourceType.CLIENT_METRICS:
+        if not name:
+            raise error_for(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        found = describe_subscription(broker.dynamic_config.client_metrics_keys(name), keys)
+        return _entries(context, request, found)
     raise error_for(ErrorCode.INVALID_REQUEST, no_configuration(kind))
 
 

@@ -1,14 +1,14 @@
 """IncrementalAlterConfigs, API key 44: versions 0 to 1.
 
-The request sets, deletes, appends to and subtracts from single keys of topics, groups, this broker and all brokers
-(empty name), and sets or deletes the levels of this broker's loggers. The change takes effect at once; one bad key
-keeps the whole resource as it was.
+The request sets, deletes, appends to and subtracts from single keys of topics, groups, client-metrics subscriptions,
+this broker and all brokers (empty name), and sets or deletes the levels of this broker's loggers. The change takes
+effect at once; one bad key keeps the whole resource as it was.
 
 Versions:
 0: the API (KIP-339).
 1: flexible encoding with tagged fields (KIP-482).
 
-Known gaps: resource type CLIENT_METRICS is INVALID_REQUEST, because there are no client metrics.
+Known gaps: none.
 """
 
 from __future__ import annotations

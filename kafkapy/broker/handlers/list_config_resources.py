@@ -1,13 +1,13 @@
 """ListConfigResources, API key 74: versions 0 to 1.
 
-The response lists the names that DescribeConfigs describes: topics, brokers, loggers of brokers, and groups with a
-configuration. An unknown resource type is UNSUPPORTED_VERSION.
+The response lists the names that DescribeConfigs describes: topics, brokers, loggers of brokers, client-metrics
+subscriptions, and groups with a configuration. An unknown resource type is UNSUPPORTED_VERSION.
 
 Versions:
 0: client metrics subscriptions only (KIP-714).
 1: resource types (KIP-1142).
 
-Known gaps: the list of client metrics subscriptions is empty.
+Known gaps: none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Final
 
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, error_for
-from kafkapy.metadata.znodes import CONFIG_GROUPS
 from kafkapy.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from kafkapy.slices import in_chunks, in_slices
 from kafkapy.types import AclOperation, ConfigResourceType
@@ -56,6 +55,5 @@ def _names(context: RequestContext, kind: int) -> Iterable[str]:
     if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         return map(str, sorted(snapshot.brokers))
     if kind == ConfigResourceType.GROUP:
-        groups = context.broker.dynamic_config.repository.entities(CONFIG_GROUPS)
-        return [name for name, keys in groups.items() if keys]
-    return ()
+        return context.broker.dynamic_config.groups()
+    return context.broker.dynamic_config.client_metrics()

@@ -11,9 +11,8 @@ from kafkapy.broker.identity import establish
 from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.config.broker import BrokerConfig
-from kafkapy.metadata.config_repository import ConfigRepository
+from kafkapy.metadata.config_repository import READ_AT_START, ConfigRepository
 from kafkapy.metadata.quota_entities import QUOTA_TYPES
-from kafkapy.metadata.znodes import CONFIG_BROKERS, CONFIG_GROUPS
 from kafkapy.network.socket_server import SocketServerConfig
 
 __all__ = ["ConfigChanges", "Configuration", "Features", "Store"]
@@ -64,7 +63,7 @@ class Configuration(Part):
         """Read and follow the store's configurations. StartupError when the ids contradict each other."""
         broker.repository = repository = ConfigRepository(broker.store)
         # Users have SCRAM credentials, which every login needs at once; users, client ids and addresses have quotas.
-        await repository.start((CONFIG_BROKERS, CONFIG_GROUPS, *QUOTA_TYPES))
+        await repository.start((*READ_AT_START, *QUOTA_TYPES))
         directories = [str(each.path) for each in broker.log_manager.live_dirs if each.persistent]
         broker.node_id, broker.cluster_id = await establish(broker.config, broker.store, directories)
         repository.topics_read = broker.effects.check_topics

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from kafkapy._speedups.requests.data_plane import DataPlane
     from kafkapy._speedups.requests.partition_table import PartitionTable
     from kafkapy.broker.apis import KafkaApis
+    from kafkapy.broker.client_quotas import ClientQuotas
     from kafkapy.broker.context import BrokerContext
     from kafkapy.broker.data_plane_asks import DataPlaneAsks
     from kafkapy.broker.data_plane_events import DataPlaneEvents
     from kafkapy.broker.descriptors import DescriptorBudget
     from kafkapy.broker.dynamic_config import DynamicConfig
     from kafkapy.broker.finalized_features import FinalizedFeatures
-    from kafkapy.broker.client_quotas import ClientQuotas
     from kafkapy.broker.listener_security import ListenerSecurities
     from kafkapy.broker.logins import Logins
     from kafkapy.broker.metrics_listener import MetricsListener

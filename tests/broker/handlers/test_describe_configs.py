@@ -86,7 +86,7 @@ def test_loggers_are_described_with_levels(client: Any) -> None:
         (TOPIC, "bad name", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "99", ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
-        (CLIENT_METRICS, "x", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "", ErrorCode.INVALID_REQUEST),
         (0, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
