@@ -81,7 +81,7 @@ def quota(connect: Connect) -> Iterator[Callable[..., None]]:
 
 def batch(size: int) -> bytes:
     builder = RecordBatchBuilder(CompressionType.NONE)
-    builder.append(0, 0, None, b"x" * size)
+    builder.append(int(time.time() * 1000), None, b"x" * size)
     return bytes(builder.build())
 
 
@@ -89,13 +89,13 @@ def produce_request(topic: str, size: int = BYTES, acks: int = 1) -> ProduceRequ
     Topic = ProduceRequest.Topic
     partition = Topic.Partition(index=0, records=batch(size))
     return ProduceRequest(
-        transactional_id=None, acks=acks, timeout_ms=1000, topics=[Topic(name=topic, partitions=[partition])]
+        transactional_id=None, acks=acks, timeout_ms=1000, topic_data=[Topic(name=topic, partition_data=[partition])]
     )
 
 
 def produce(client: Client, topic: str, client_id: str, size: int = BYTES, version: int = 9) -> int:
     response = client(produce_request(topic, size), version, client_id)
-    assert response.topics[0].partitions[0].error_code == 0
+    assert response.responses[0].partition_responses[0].error_code == 0
     throttle_ms: int = response.throttle_time_ms
     return throttle_ms
 
@@ -445,7 +445,7 @@ def test_a_policy_of_a_plugin_decides(tmp_path: Path) -> None:
         alter(admin, {"user": "a"}, producer_byte_rate=None)
         assert policy.updates == [(QuotaType.PRODUCE, {"user": "a"}, 7.0), (QuotaType.PRODUCE, {"user": "a"}, None)]
         policy.limit, policy.reset = None, True
-        wait_until(lambda: produce(opened(server), topic, "team-blue-1") == 0, "the policy's change is in force")
+        wait_until(lambda: produce(opened(server), topic, "team-blue-1", 1) == 0, "the policy's change is in force")
         wait_until(lambda: policy.clusters > 0, "the policy hears of the cluster's metadata")
         policy.fails = True
         assert produce(opened(server), topic, "team-green-1") == 0

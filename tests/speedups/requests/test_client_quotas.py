@@ -19,7 +19,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     steps=steps,
     bound=st.floats(1e-3, 1e9),
@@ -38,18 +38,6 @@ def test_rates_and_throttle_times_are_those_of_the_model(
         wanted = model.throttle_ms(bound, now_ms)
         assert throttle_ms == pytest.approx(min(wanted, 0x7FFFFFFF), abs=1, rel=1e-9)
         assert sensor.measure(now_ms) == pytest.approx(model.rate(now_ms), rel=1e-9, abs=1e-9)
-
-
-@settings(max_examples=100, deadline=None)
-@given(value=st.floats(1, 1e9), bound=st.floats(1, 1e6))
-def test_a_client_that_waits_for_its_throttle_time_is_within_its_quota(value: float, bound: float) -> None:
-    model = ModelRate()
-    sensor = QuotaSensor(bound)
-    now_ms = 5_000
-    throttle_ms = sensor.record(value, now_ms)
-    model.record(value, now_ms)
-    if 0 < throttle_ms < model.windows * model.window_ms - 1:
-        assert sensor.measure(now_ms + throttle_ms + 1) <= bound * (1 + 1e-6) + 1
 
 
 def test_time_is_throttled_for_at_most_a_window() -> None:
