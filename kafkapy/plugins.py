@@ -44,7 +44,7 @@ hookimpl: Final = pluggy.HookimplMarker(hookspecs.PROJECT)
 BUILTIN_PLUGINS: Final[Sequence[str]] = (
     "kafkapy.security.authorizer.allow_all",
     "kafkapy.security.authorizer.acl_plugin",
-    "kafkapy.broker.quota_callback",
+    "kafkapy.broker.registered_quotas",
     "kafkapy.security.sasl.mechanisms",
     "kafkapy.log.backends.local",
     "kafkapy.log.backends.memory",

@@ -1,4 +1,6 @@
-"""The quotas of this broker's clients: sensors for the data plane, buckets of controller mutations, rates of addresses.
+"""The quotas of this broker's clients.
+
+There are sensors for the data plane, buckets of controller mutations, and rates of addresses.
 
 The metadata store has the quotas (metadata/quota_entities.py), a policy decides whom they bound (quota_callback.py),
 and the data plane counts (_speedups/requests/client_quotas.pxd). The data plane asks once for each connection, client
@@ -34,7 +36,6 @@ from kafkapy.security.principal import KafkaPrincipal
 if TYPE_CHECKING:
     from kafkapy._speedups.network.network_request import NetworkRequest
     from kafkapy._speedups.requests.data_plane import DataPlane
-    from kafkapy.broker.context import RequestContext
     from kafkapy.broker.quota_callback import ClientQuotaCallback
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.metadata.cache import MetadataCache
@@ -63,12 +64,12 @@ class QuotaWindows(NamedTuple):
 
     @classmethod
     def of_clients(cls, config: BrokerConfig) -> QuotaWindows:
-        """Those of client quotas and connection rates."""
+        """The windows of client quotas and connection rates."""
         return cls(config.get_int("quota.window.num"), config.get_int("quota.window.size.seconds"))
 
     @classmethod
     def of_mutations(cls, config: BrokerConfig) -> QuotaWindows:
-        """Those of controller mutations."""
+        """The windows of controller mutations."""
         return cls(
             config.get_int("controller.quota.window.num"), config.get_int("controller.quota.window.size.seconds")
         )
@@ -94,7 +95,7 @@ class SetAddressRates(Protocol):
 class ClientQuotas:
     """Owns the sensors and buckets of clients.
 
-    Made by the broker at its start; lives on the control loop, but for `readings`, which any thread may call.
+    Made by the broker at its start; lives on the control loop. Any thread may call `readings`.
     """
 
     def __init__(
@@ -126,7 +127,9 @@ class ClientQuotas:
     # --- quotas of the metadata store -------------------------------------------------------------------------------
 
     def follow(self, repository: ConfigRepository) -> None:
-        """Take over the store's quotas, and each change of them. The repository has read their entity types."""
+        """Take over the store's quotas, and each change of them.
+
+        The repository has read their entity types."""
         for entity_type in QUOTA_TYPES:
             for name, config in repository.entities(entity_type).items():
                 self._take(entity_type, name, config)
@@ -184,11 +187,14 @@ class ClientQuotas:
         counts_time = self._in_use[QuotaType.REQUEST] or self._is_custom
         request.set_quotas(self._epoch, produce, fetch, of_time, self._exempt if counts_time else None)
 
-    def mutation_quota(self, context: RequestContext, strict_since: int) -> MutationQuota:
-        """The quota of a request that creates or deletes partitions; strict from that version on."""
+    def mutation_quota(self, principal: KafkaPrincipal, client_id: str, strict: bool) -> MutationQuota:
+        """The quota of a request that creates or deletes partitions.
+
+        A strict one refuses what exceeds it.
+        """
         if not self._in_use[QuotaType.CONTROLLER_MUTATION] and not self._is_custom:
             return Unlimited()
-        found = self._limit(QuotaType.CONTROLLER_MUTATION, context.principal, context.client_id or "")
+        found = self._limit(QuotaType.CONTROLLER_MUTATION, principal, client_id)
         if found is None:
             return Unlimited()
         key, limit = found
@@ -198,7 +204,7 @@ class ClientQuotas:
             self._make_room(self._buckets, TokenBucket, lambda each: each.is_full(now_s), lambda each: False)
             bucket = self._buckets[key] = TokenBucket(limit, *self._mutation_windows, now_s)
         bucket.set_limit(limit, now_s)
-        return BucketQuota(bucket, context.api_version >= strict_since, time.monotonic)
+        return BucketQuota(bucket, strict, time.monotonic)
 
     def _sensor(self, quota_type: QuotaType, principal: KafkaPrincipal, client_id: str) -> QuotaSensor | None:
         if not self._in_use[quota_type] and not self._is_custom:
@@ -286,7 +292,7 @@ class ClientQuotas:
     # --- addresses --------------------------------------------------------------------------------------------------
 
     def bound_addresses(self, set_address_rates: SetAddressRates) -> None:
-        """Put the connection rates of addresses into force by this function, now and after each change."""
+        """Put the connection rates of addresses into force by this function."""
         self._set_address_rates = set_address_rates
         self._addresses_changed.set()
 
@@ -312,7 +318,7 @@ class ClientQuotas:
     # --- metrics ----------------------------------------------------------------------------------------------------
 
     def readings(self, most: int) -> Iterator[QuotaReading]:
-        """The state of at most so many quotas, those that were used last before others."""
+        """The state of at most so many quotas, the newest before others."""
         for (quota_type, tags), sensor in list(self._sensors.items())[-most:]:
             yield QuotaReading(quota_type, _labels(tags), sensor.measure(), sensor.throttle_time_ms(), None)
         now_s = time.monotonic()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafkapy.broker.coordinators import Coordinators
     from kafkapy.broker.dynamic_config import DynamicConfig
     from kafkapy.broker.logins import Logins
+    from kafkapy.broker.mutation_quotas import MutationQuota
     from kafkapy.broker.producer_ids import ProducerIdManager
     from kafkapy.broker.scheduler import KafkaScheduler
     from kafkapy.config.broker import BrokerConfig
@@ -168,6 +169,11 @@ class RequestContext(NetworkContext):
     def allows_all(self) -> bool:
         """Whether no authorizer decides: everybody may do everything."""
         return self.broker.authorizer.decisions_epoch == ALLOW_ALL_EPOCH
+
+    def mutation_quota(self, strict_since: int) -> MutationQuota:
+        """The client's quota of controller mutations; strict from that version of the API on."""
+        quotas = self.broker.client_quotas
+        return quotas.mutation_quota(self.principal, self.client_id or "", self.api_version >= strict_since)
 
     def leave(self, *things: object) -> None:
         """Let go of these bit by bit after the answer, on another thread."""

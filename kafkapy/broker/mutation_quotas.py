@@ -1,4 +1,4 @@
-"""Quotas of controller mutations (KIP-599): partitions that clients create and delete, as a token bucket.
+"""Quotas of controller mutations (KIP-599): a token bucket of partitions.
 
 The bucket gets `limit` tokens per second and holds those of all windows together. A mutation takes its partitions from
 it, also below zero. From the versions that know THROTTLING_QUOTA_EXCEEDED on, a mutation is refused while the bucket is

@@ -1,4 +1,4 @@
-"""The changes of client quotas that a request asks for: checks, and writes into the metadata store.
+"""Changes of client quotas: checks, and writes into the metadata store.
 
 Sources: org.apache.kafka.controller.ClientQuotaControlManager for the checks, kafka.server.ZkAdminManager for the
 writes.
@@ -56,7 +56,10 @@ class QuotaAlteration(NamedTuple):
 async def alter_quotas(
     repository: ConfigRepository, alterations: Iterable[QuotaAlteration], validate_only: bool
 ) -> list[tuple[QuotaAlteration, KafkaError | None]]:
-    """Check and write; one result for each entity, in the order asked. All changes of an entity succeed or none."""
+    """Check and write; one result for each entity, in the order asked.
+
+    All changes of an entity succeed or none.
+    """
     entities: dict[tuple[tuple[str, str | None], ...], QuotaAlteration] = {}
     errors: dict[tuple[tuple[str, str | None], ...], KafkaError] = {}
     async for alteration in in_slices(alterations):

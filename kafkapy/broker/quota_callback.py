@@ -8,7 +8,7 @@ org.apache.kafka.server.quota.ClientQuotaCallback and kafka.server.ClientQuotaMa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -23,14 +23,13 @@ from kafkapy.metadata.quota_entities import (
     quota_entity,
 )
 from kafkapy.metadata.znodes import desanitize, sanitize
-from kafkapy.plugins import hookimpl
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.metadata.cache import MetadataSnapshot
     from kafkapy.security.principal import KafkaPrincipal
 
-__all__ = ["ClientQuotaCallback", "DefaultQuotaCallback", "QuotaType", "register_quota_managers"]
+__all__ = ["ClientQuotaCallback", "DefaultQuotaCallback", "QuotaType"]
 
 Tags = Mapping[str, str]
 
@@ -66,7 +65,10 @@ class ClientQuotaCallback(ABC):
 
     @abstractmethod
     def update_quota(self, quota_type: QuotaType, entity: Mapping[str, str | None], value: float) -> None:
-        """The quota of an entity of the metadata store was set: {"user": name, "client-id": None for the default}."""
+        """The quota of an entity of the metadata store was set.
+
+        The entity is {"user": name, "client-id": None for the default}.
+        """
 
     @abstractmethod
     def remove_quota(self, quota_type: QuotaType, entity: Mapping[str, str | None]) -> None:
@@ -74,7 +76,9 @@ class ClientQuotaCallback(ABC):
 
     @abstractmethod
     def quota_reset_required(self, quota_type: QuotaType) -> bool:
-        """Whether tags or limits may have changed since the last call, other than by the calls of this class.
+        """Whether tags or limits may have changed since the last call.
+
+        Changes by the other methods of this class do not count.
 
         Asked every half second.
         """
@@ -99,7 +103,7 @@ class DefaultQuotaCallback(ClientQuotaCallback):
         self._limits: dict[QuotaType, dict[QuotaEntity, float]] = {each: {} for each in QuotaType}
 
     def quota_metric_tags(self, quota_type: QuotaType, principal: KafkaPrincipal, client_id: str) -> Tags:
-        """See ClientQuotaCallback: the user and the client id, each only where the deciding entity has one."""
+        """See ClientQuotaCallback: the names that the deciding entity has."""
         limits, user = self._limits[quota_type], principal.name
         for entity in _candidates(user, client_id) if limits else ():
             if entity in limits:
@@ -149,9 +153,3 @@ def _candidates(user: str, client_id: str) -> Iterator[QuotaEntity]:
 
 def _tags(user: str, client_id: str) -> Tags:
     return {USER: user, CLIENT_ID: client_id}
-
-
-@hookimpl
-def register_quota_managers() -> Mapping[str, Callable[[BrokerConfig], ClientQuotaCallback]]:
-    """The built-in policy of quotas."""
-    return {"default": DefaultQuotaCallback}

@@ -1,4 +1,4 @@
-"""The metrics of client quotas: of each quota in use, its rate and the mean throttle time of the last minute."""
+"""The metrics of client quotas: rates, and mean throttle times of the last minute."""
 
 from __future__ import annotations
 

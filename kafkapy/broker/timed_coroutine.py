@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 
 class TimedCoroutine(Coroutine[Any, Any, T]):
-    """Runs another coroutine and reports the begin of each of its steps at the step's end. Used by one task."""
+    """Runs another coroutine and reports the begin of each step at its end.
+
+    One task uses it.
+    """
 
     __slots__ = ("_coroutine", "_report")
 

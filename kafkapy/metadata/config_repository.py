@@ -200,9 +200,9 @@ class ConfigRepository:
             raise
 
     async def change_entities(self, changes: Sequence[EntityChange]) -> None:
-        """Change several entities in one transaction, each at most once. An entity without settings is removed.
+        """Change several entities in one transaction, each at most once.
 
-        Errors as of `change`. The caller bounds the size of the transaction.
+        An entity without settings is removed. Errors as of `change`. The caller bounds the size of the transaction.
         """
         paths = [config_path(change.entity_type, change.name) for change in changes]
         parents = {parent_of(path) for path in paths}

@@ -1,4 +1,4 @@
-"""The IP addresses that a name in a limit stands for, as accepted connections show them."""
+"""The IP addresses of a host in a limit, as accepted connections show them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_address(name: str) -> str | None:
 
 
 async def addresses_of(name: str) -> list[str]:
-    """The addresses of an address or host, sorted; empty for a host that cannot be resolved."""
+    """The addresses of a host, sorted; none when it cannot be resolved."""
     address = is_address(name)
     if address is not None:
         return [address]

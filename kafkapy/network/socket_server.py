@@ -452,10 +452,11 @@ class SocketServer:
 
     def counters(self) -> dict[str, Any]:
         """Everything the metrics collector reads: `connections` (ConnectionRegistry.counters), `listeners` (open
-        connections by listener name), `creation_rates` (ConnectionQuotas.creation_rates likewise), `authentication` (ConnectionRegistry.authentication_counters by listener name,
-        without those of PLAINTEXT), `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free,
-        refused; bytes), `processors` (one Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis`
-        (DataPlane.counters), `workers` (WorkerPool.counters)."""
+        connections by listener name), `creation_rates` (ConnectionQuotas.creation_rates likewise), `authentication`
+        (ConnectionRegistry.authentication_counters by listener name, without those of PLAINTEXT), `request_channel`
+        (RequestChannel.counters), `memory_pool` (limit, used, free, refused; bytes), `processors` (one
+        Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis` (DataPlane.counters), `workers`
+        (WorkerPool.counters)."""
         processors = [processor.counters() for processor in self._processors]
         ratios = [item["idle_ns"] / item["running_ns"] for item in processors if item["running_ns"]]
         pool = self.memory_pool

@@ -141,9 +141,9 @@ def set_(settings: dict[str, object], values: tuple[str, ...], dry_run: bool, as
 @json_option
 @cluster_options
 def remove(settings: dict[str, object], keys: tuple[str, ...], dry_run: bool, as_json: bool, **given: Any) -> None:
-    """Remove quotas of one entity, all or the named keys, and print what they were.
+    """Remove quotas of one entity, and print them.
 
-    Example: kafkapy quotas remove --user alice
+    The default is to remove all its keys. Example: kafkapy quotas remove --user alice
     """
     entity = _named_entity(given)
     with connected(settings) as admin:

@@ -117,8 +117,6 @@ cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogi
 cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* send) noexcept nogil
 # Pushes requests that found the RequestChannel full, as many as fit now.
 cdef void request_push_backlog(ProcessorState* p) noexcept nogil
-# Mutes a connection for a throttle time, which begins now.
-cdef void channel_throttle(ProcessorState* p, KafkaChannel* channel, int64_t throttle_ms) noexcept nogil
 # Begins a request whose connection has its quotas now.
 cdef void request_begin(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 # Resumes a parked or asked request.

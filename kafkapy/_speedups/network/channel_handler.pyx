@@ -4,7 +4,7 @@ from cython.operator cimport dereference
 from libc.errno cimport ECONNRESET, EPIPE, ETIMEDOUT
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcpy, memset, strerror
+from libc.string cimport memset, strerror
 from libcpp.unordered_map cimport unordered_map
 from posix.unistd cimport close
 
@@ -20,6 +20,13 @@ from kafkapy._speedups.base.posix cimport (
 )
 from kafkapy._speedups.base.send cimport Send, send_free, send_leave
 from kafkapy._speedups.base.transport cimport transport_send, transport_write_event
+from kafkapy._speedups.network.channel_quotas cimport (
+    quotas_before_reply,
+    quotas_count_sending,
+    quotas_ready,
+    quotas_throttle,
+    quotas_use,
+)
 from kafkapy._speedups.network.connection cimport (
     CLOSED_AT_STOP,
     CLOSED_BY_BROKER,
@@ -49,13 +56,13 @@ from kafkapy._speedups.network.frame_reader cimport (
     PLACE_SCRATCH,
     FrameStatus,
     WholeFrame,
+    reader_copy,
     reader_donate,
     reader_next,
     reader_release,
     reader_stash,
 )
 from kafkapy._speedups.network.mailbox cimport MAIL_SENT, Mailbox, mailbox_post_token
-from kafkapy._speedups.network.memory_pool cimport buffer_take, pool_reserve
 from kafkapy._speedups.network.pending_request cimport (
     PendingRequest,
     pending_new,
@@ -78,7 +85,6 @@ from kafkapy._speedups.network.selector cimport (
     MUTE_FAILED,
     MUTE_MEMORY,
     MUTE_REQUEST,
-    MUTE_THROTTLED,
     STAGE_FAILED,
     STAGE_READY,
     KafkaChannel,
@@ -87,14 +93,6 @@ from kafkapy._speedups.network.selector cimport (
     selector_want,
 )
 from kafkapy._speedups.network.worker_pool cimport worker_pool_submit
-from kafkapy._speedups.requests.client_quotas cimport (
-    QUOTAS_OFF,
-    ConnectionBuckets,
-    QuotaUse,
-    buckets_fit,
-    sensor_record,
-    thread_share,
-)
 from kafkapy._speedups.requests.data_plane cimport (
     API_SASL_AUTHENTICATE,
     ASK_QUOTAS,
@@ -123,9 +121,6 @@ cdef extern from * nogil:
     static inline int kp_bits(uint64_t n) { return n ? 64 - __builtin_clzll(n) : 0; }
     """
     int bits_of "kp_bits"(uint64_t n)
-
-cdef enum:
-    NS_PER_MS = 1000000
 
 cdef Ask quota_ask
 quota_ask.kind = ASK_QUOTAS
@@ -262,10 +257,8 @@ cdef bint channel_separate(ProcessorState* p) noexcept nogil:
         selector_want(&p.selector, channel, channel.interest & ~EPOLLOUT)
     else:
         if p.doing_in_place:
-            if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
+            if reader_donate(&p.reader, channel, pending) < 0:
                 return False
-            pending.reserved = pending.capacity
-            pool_reserve(p.pool, pending.reserved)
         p.in_flight[pending.frame.token] = channel
         pending.away = True
         pending.woken = False
@@ -300,12 +293,6 @@ cdef void channel_unmute(ProcessorState* p, KafkaChannel* channel, int reason) n
     selector_want(&p.selector, channel, channel.interest | EPOLLIN)
     if channel.ahead != NULL or channel.transport.functions.pending(&channel.transport) > 0:
         channel_be_ready(p, channel)
-
-
-cdef void channel_throttle(ProcessorState* p, KafkaChannel* channel, int64_t throttle_ms) noexcept nogil:
-    channel.mute |= MUTE_THROTTLED
-    channel.throttle.token = <uint64_t>channel.info.id
-    purgatory_add(&p.throttled, &channel.throttle, monotonic_ns() + throttle_ms * NS_PER_MS)
 
 
 cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) noexcept nogil:
@@ -348,12 +335,8 @@ cdef void channel_write(ProcessorState* p, KafkaChannel* channel) noexcept nogil
             become_spare(thread)
         thread.may_leave = False
     if channel.send_sensor != NULL:
-        count_sending(channel, monotonic_ns(), started)
+        quotas_count_sending(channel, started)
     after_sending(p, channel, status, written)
-
-
-cdef void count_sending(KafkaChannel* channel, int64_t now_ns, int64_t started) noexcept nogil:
-    sensor_record(channel.send_sensor, thread_share(now_ns - started), now_ns // NS_PER_MS, False)
 
 
 cdef void channel_sent(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
@@ -407,12 +390,7 @@ cdef RequestRecord* record_of(ProcessorState* p, PendingRequest* pending) noexce
 
 cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* send) noexcept nogil:
     """Takes over `send`; the request is done."""
-    cdef const QuotaUse* quota = channel.request.frame.quota
-    channel.send_sensor = NULL
-    if quota != NULL:
-        channel.send_sensor = quota.buckets.exempt if quota.exempt else quota.buckets.request
-    if channel.request.quota.throttle_ms > 0:
-        channel_throttle(p, channel, channel.request.quota.throttle_ms)
+    quotas_before_reply(p, channel)
     channel.send = send
     channel.send_api = channel.request.frame.api_key
     channel.send_received_ns = channel.request.frame.received_ns
@@ -512,8 +490,7 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
         channel_start_reply(p, channel, outcome.send)
     elif outcome.kind == OUTCOME_NO_REPLY:
         channel_count_total(p, api, pending.frame.received_ns)
-        if pending.quota.throttle_ms > 0:
-            channel_throttle(p, channel, pending.quota.throttle_ms)
+        quotas_throttle(p, channel)
         record = record_of(p, pending)
         if record != NULL:
             request_record_post(p.plane.events, record, 0, p.now_ns - pending.frame.received_ns)
@@ -548,22 +525,6 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
             finish_alone(p, pending, &outcome, thread)
         thread.may_leave = False
     carry_out(p, channel, &outcome)
-
-
-cdef bint own_the_frame(ProcessorState* p, PendingRequest* pending, WholeFrame* frame) noexcept nogil:
-    """Copies a frame whose bytes the next read or frame will overwrite. False when memory is out."""
-    if <size_t>frame.size <= sizeof(pending.small):
-        memcpy(pending.small, frame.data, frame.size)
-        frame.data = pending.small
-        return True
-    pending.memory = buffer_take(p.pool, frame.size, &pending.capacity)
-    if pending.memory == NULL:
-        return False
-    memcpy(pending.memory, frame.data, frame.size)
-    pending.reserved = frame.size
-    pool_reserve(p.pool, frame.size)
-    frame.data = pending.memory
-    return True
 
 
 cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus status,
@@ -609,7 +570,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
         pending.reserved = frame.reserved
     elif frame.place == PLACE_SCRATCH and frame.size > COPIED_FRAME:
         in_place = True
-    elif not own_the_frame(p, pending, frame):
+    elif not reader_copy(p.pool, pending, frame):
         channel_close(p, channel, CLOSED_BY_BROKER)
         return
     if channel.guarded:
@@ -627,7 +588,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     pending.api = p.apis.apis[pending.frame.api_key].served
     if in_place and pending.api == NULL:
         in_place = False
-        if not own_the_frame(p, pending, frame):
+        if not reader_copy(p.pool, pending, frame):
             channel_close(p, channel, CLOSED_BY_BROKER)
             return
         if channel.guarded:
@@ -643,55 +604,20 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     atomic_count_alone(&channel.info.requests, 1)
     atomic_store(&channel.info.in_flight, 1)
     channel.mute |= MUTE_REQUEST
-    if (atomic_load(&p.plane.quota_epoch) == QUOTAS_OFF or pending.stage != STAGE_READY
-            or quotas_decided(p, channel, in_place)):
+    if quotas_ready(p, pending):
         serve(p, channel, in_place, started)
-
-
-cdef void use_quotas(PendingRequest* pending) noexcept nogil:
-    """Lets the request count in its connection's sensors, if there are any."""
-    cdef ConnectionBuckets* buckets = &pending.connection.buckets
-    if buckets.produce == NULL and buckets.fetch == NULL and buckets.request == NULL and buckets.exempt == NULL:
-        return
-    pending.quota.buckets = buckets
-    pending.quota.size = pending.frame_size
-    pending.quota.spent_ns = 0
-    pending.quota.step_ns = pending.frame.received_ns
-    pending.quota.exempt = False
-    pending.frame.quota = &pending.quota
-
-
-cdef bint quotas_decided(ProcessorState* p, KafkaChannel* channel, bint in_place) noexcept nogil:
-    """Whether the connection has its quotas. If not, the request waits for Python, or its connection is closed."""
-    cdef PendingRequest* pending = channel.request
-    if buckets_fit(&channel.info.buckets, atomic_load(&p.plane.quota_epoch), pending.frame.client_id,
-                   pending.frame.client_id_size):
-        use_quotas(pending)
-        return True
-    if in_place and not donate(p, channel):
+    elif in_place and reader_donate(&p.reader, channel, pending) < 0:
         channel_close(p, channel, CLOSED_BY_BROKER)
-        return False
-    pending.ask = &quota_ask
-    hand_to_python(p, channel)
-    return False
+    else:
+        pending.ask = &quota_ask
+        hand_to_python(p, channel)
 
 
 cdef void request_begin(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     cdef int64_t started = monotonic_ns()
     channel.request.ask = NULL
-    use_quotas(channel.request)
-    channel.request.quota.step_ns = started
+    quotas_use(channel.request, started)
     serve(p, channel, False, started)
-
-
-cdef bint donate(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    """Gives the scratch buffer to the request whose frame lies in it. False when memory is out."""
-    cdef PendingRequest* pending = channel.request
-    if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
-        return False
-    pending.reserved = pending.capacity
-    pool_reserve(p.pool, pending.reserved)
-    return True
 
 
 cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t started) noexcept nogil:
@@ -717,7 +643,7 @@ cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t
     atomic_count(&counters.local_ns, pending.local_ns)
     if in_place and (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER):
         # The donation precedes carry_out: Python or a worker may have the request a moment later.
-        if not donate(p, channel):
+        if reader_donate(&p.reader, channel, pending) < 0:
             pending.parked = outcome.parked
             channel_close(p, channel, CLOSED_BY_BROKER)
             return

@@ -56,7 +56,8 @@ cdef cppclass ConnectionQuotasState:
     unordered_map[string, SampledRate] address_creations    # of addresses with a bound
     vector[int] waiting_fds     # eventfds of Acceptors that wait for a slot
 
-# 0: accept a connection now; -1: wait until a connection closes, which writes to event_fd; else ns to wait for the rate.
+# 0: accept a connection now; -1: wait until a connection closes, which writes to event_fd; else ns to wait for the
+# rate.
 cdef int64_t quota_wait(ConnectionQuotasState* q, int listener, int event_fd, int64_t now_ns) noexcept nogil
 # Counts a connection, which must be closed unless it is admitted. `detail`: the address's maximum of connections, or ms
 # until the close.

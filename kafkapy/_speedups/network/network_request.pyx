@@ -39,7 +39,6 @@ from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_u
 from kafkapy._speedups.network.selector cimport STAGE_PRINCIPAL, STAGE_READY, STAGE_SASL
 from kafkapy._speedups.requests.authorization cimport authorization_remember
 from kafkapy._speedups.requests.client_quotas cimport (
-    QuotaSensor,
     buckets_take,
     quota_charge_exempt,
     quota_charge_time,

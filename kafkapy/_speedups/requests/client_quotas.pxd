@@ -1,9 +1,9 @@
 """Quotas of clients: byte rates and thread time, counted where the request is served.
 
-A QuotaSensor holds the rate that all clients with the same quota tags share, and its bound. Python decides which sensors
-a connection has (broker/client_quotas.py) and puts them into its ConnectionBuckets, once for each quota epoch and client
-id; a request only follows these pointers. A request that violates a quota is answered at once with its throttle time,
-and the Processor mutes the channel for that time (KIP-219).
+A QuotaSensor holds the rate that all clients with the same quota tags share, and its bound. Python decides which
+sensors a connection has (broker/client_quotas.py) and puts them into its ConnectionBuckets, once for each quota epoch
+and client id; a request only follows these pointers. A request that violates a quota is answered at once with its
+throttle time, and the Processor mutes the channel for that time (KIP-219).
 
 Produce counts the bytes of the request frame, Fetch those of the response, both count the time of threads as a
 percentage of one thread. A violated Fetch is taken back and answered without records. Sources:

@@ -28,7 +28,13 @@ from kafkapy._speedups.base.send cimport Send, send_leave
 from kafkapy._speedups.base.threads cimport pthread_create, pthread_join, pthread_t
 from kafkapy._speedups.requests.apis cimport data_plane_api, data_plane_forget
 from kafkapy._speedups.requests.authorization cimport authorization_remember
-from kafkapy._speedups.requests.client_quotas cimport QuotaSensor, buckets_init, buckets_release, buckets_take, sensor_state
+from kafkapy._speedups.requests.client_quotas cimport (
+    QuotaSensor,
+    buckets_init,
+    buckets_release,
+    buckets_take,
+    sensor_state,
+)
 from kafkapy._speedups.requests.data_plane cimport (
     API_FETCH,
     API_PRODUCE,

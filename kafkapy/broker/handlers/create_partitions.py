@@ -52,7 +52,7 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
             assignments = None if given is None else [tuple(each.broker_ids) for each in given]
             wanted.append(NewPartitions(name, topic.count, assignments))
     if wanted:
-        quota = context.broker.client_quotas.mutation_quota(context, STRICT_SINCE)
+        quota = context.mutation_quota(STRICT_SINCE)
         errors = await context.broker.topic_admin.create_partitions(
             wanted,
             validate_only=request.validate_only,

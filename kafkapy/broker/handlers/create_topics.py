@@ -72,7 +72,7 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
             if isinstance(new, NewTopic):
                 wanted.append(new)
     if wanted:
-        quota = context.broker.client_quotas.mutation_quota(context, STRICT_SINCE)
+        quota = context.mutation_quota(STRICT_SINCE)
         created = await context.broker.topic_admin.create_topics(
             wanted,
             validate_only=request.validate_only,

@@ -91,7 +91,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         else:
             wanted[result.name] = result
     if wanted:
-        quota = broker.client_quotas.mutation_quota(context, STRICT_SINCE)
+        quota = context.mutation_quota(STRICT_SINCE)
         errors = await broker.topic_admin.delete_topics(
             list(wanted), timeout_ms=request.timeout_ms, record=quota.record
         )

@@ -23,10 +23,7 @@ From version 11 on a consumer may read from a follower, up to its high watermark
 (KIP-392, replicas.pyx). A partition of leader.replication.throttled.replicas has no records for a follower outside the
 ISR while leader.replication.throttled.rate is exceeded.
 
-A consumer over its quota gets an empty response with the throttle time, and its bytes are taken back; its session keeps
-its state (client_quotas.pxd).
-
-Gaps: tiered storage.
+A consumer over its quota gets an empty response (requests/client_quotas.pxd). Gaps: tiered storage.
 """
 
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -79,7 +76,7 @@ from kafkapy._speedups.requests.authorization cimport (
     authorization_check,
     authorization_trim,
 )
-from kafkapy._speedups.requests.client_quotas cimport quota_charge_exempt, quota_charge_fetch, quota_fetch_limit
+from kafkapy._speedups.requests.client_quotas cimport quota_fetch_limit
 from kafkapy._speedups.requests.data_plane cimport (
     API_FETCH,
     ASK_AUTHORIZE,
@@ -110,7 +107,7 @@ from kafkapy._speedups.requests.fetch.replicas cimport (
     fetch_select,
     leave_records,
 )
-from kafkapy._speedups.requests.fetch.reply cimport fetch_response_build, fetch_response_size
+from kafkapy._speedups.requests.fetch.reply cimport fetch_charge, fetch_response_build
 from kafkapy._speedups.requests.fetch.state cimport (
     CONTEXT_SESSIONLESS,
     FETCH_ANSWER,
@@ -591,24 +588,12 @@ cdef bint park(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexc
     return True
 
 
-cdef void charge(FetchState* state) noexcept nogil:
-    """Counts the response in the client's quotas, once. Over a quota the client gets a response without records."""
-    if state.frame.quota == NULL or state.charged:
-        return
-    state.charged = True
-    if from_follower(state):
-        quota_charge_exempt(state.frame.quota)
-        return
-    quota_charge_fetch(state.frame.quota, fetch_response_size(state))
-    state.throttle_ms = <int32_t>state.frame.quota.throttle_ms
-
-
 cdef void finish(DataPlaneState* plane, FetchState* state, Outcome* outcome) noexcept nogil:
     cdef bint failed = state.error != ERROR_NONE
     cdef size_t i
     if from_follower(state):
         fetch_count_throttled(state)
-    charge(state)
+    fetch_charge(state)
     outcome.send = fetch_response_build(plane, state)
     for i in range(state.partitions.size()):
         if state.partitions[i].read.error != ERROR_NONE:
@@ -660,7 +645,7 @@ cdef void run(DataPlaneState* plane, FetchState* state, bint timed_out, Outcome*
     if state.stage == FETCH_ANSWER and not read_some(plane, state, outcome):
         return
     if state.frame.api_version < CONVERTED_BELOW:
-        charge(state)           # by the size before the conversion
+        fetch_charge(state)     # by the size before the conversion
     if state.frame.api_version >= CONVERTED_BELOW or state.throttle_ms or not fetch_ask_for_conversion(state, outcome):
         finish(plane, state, outcome)
 

@@ -49,9 +49,10 @@ from kafkapy._speedups.base.wire cimport (
 )
 from kafkapy._speedups.log.segment cimport segment_send
 from kafkapy._speedups.protocol.data_plane_versions cimport FETCH_FLEXIBLE
+from kafkapy._speedups.requests.client_quotas cimport quota_charge_exempt, quota_charge_fetch
 from kafkapy._speedups.requests.data_plane cimport leader_note, leaders_write, left_is_mine
 from kafkapy._speedups.requests.fetch.conversion cimport CONVERTED_BELOW
-from kafkapy._speedups.requests.fetch.state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition
+from kafkapy._speedups.requests.fetch.state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition, from_follower
 from kafkapy._speedups.requests.fetch_session cimport (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
@@ -252,7 +253,9 @@ cdef size_t head_size(int16_t version) noexcept nogil:
             + (2 + 4) * (version >= SESSION_VERSION))
 
 
-cdef int64_t fetch_response_size(FetchState* state) noexcept nogil:
+cdef int64_t response_size(FetchState* state) noexcept nogil:
+    """The bytes of the reply, from its size on, before it changes the session: partitions of an incremental reply
+    without records and errors are not counted."""
     cdef int16_t version = state.frame.api_version
     cdef bint flexible = version >= FETCH_FLEXIBLE
     cdef int64_t length_size = 2 if flexible else 4     # of most arrays and records
@@ -274,6 +277,17 @@ cdef int64_t fetch_response_size(FetchState* state) noexcept nogil:
         size += partition_size + max(partition.read.length, <int64_t>0)
         size += max(partition.read.aborted_count, <int32_t>0) * (16 + flexible)
     return size
+
+
+cdef void fetch_charge(FetchState* state) noexcept nogil:
+    if state.frame.quota == NULL or state.charged:
+        return
+    state.charged = True
+    if from_follower(state):
+        quota_charge_exempt(state.frame.quota)
+        return
+    quota_charge_fetch(state.frame.quota, response_size(state))
+    state.throttle_ms = <int32_t>state.frame.quota.throttle_ms
 
 
 cdef void throttle_session(FetchState* state) noexcept nogil:

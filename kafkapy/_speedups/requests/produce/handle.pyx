@@ -16,8 +16,8 @@ A request goes through three stages and can park in each:
                 over
 
 The whole body is decoded before the first append, so a frame that is cut short leaves no trace. Of several entries for
-one partition the last one counts and is answered, as in Kafka. A client over its quota gets its answer at once, with the
-throttle time (client_quotas.pxd).
+one partition the last one counts and is answered, as in Kafka. A client over its quota gets its answer at once, with
+the throttle time (requests/client_quotas.pxd).
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
