@@ -4,7 +4,6 @@ Also types of kafkapy that kafka-python does not have.
 """
 
 from kafkapy.clients.admin.acls import ACL, ACLFilter, ResourcePattern, ResourcePatternFilter
-from kafkapy.clients.admin.cluster import UpdateFeatureType
 from kafkapy.clients.admin.configs import AlterConfigOp, ConfigFilterType, ConfigResource
 from kafkapy.clients.admin.delegation_tokens import DelegationToken
 from kafkapy.clients.admin.groups import (
@@ -35,7 +34,7 @@ from kafkapy.clients.admin.users import (
 )
 from kafkapy.types import AclOperation as ACLOperation
 from kafkapy.types import AclPermissionType as ACLPermissionType
-from kafkapy.types import ConfigResourceType, ConfigType, IsolationLevel, ResourceType
+from kafkapy.types import ConfigResourceType, ConfigType, IsolationLevel, ResourceType, UpdateFeatureType
 from kafkapy.types import ConfigSource as ConfigSourceType
 from kafkapy.types import ListOffsetsTimestamp as OffsetSpec
 from kafkapy.types import PatternType as ACLResourcePatternType

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafkapy.config.config_def import ConfigKey
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.metadata.store import MetadataStore
+    from kafkapy.policies import AlterConfigPolicy, CreateTopicPolicy
     from kafkapy.replica.selectors import ReplicaSelector
     from kafkapy.security.authorizer.base import Authorizer
     from kafkapy.security.principal_builder import PrincipalBuilder
@@ -101,7 +102,8 @@ def register_metadata_stores() -> Mapping[str, Callable[[BrokerConfig], Metadata
     Each value is called with the broker's configuration, once, and gives a `kafkapy.metadata.store.MetadataStore` that
     is not open yet; its docstrings are the contract. The broker calls `start()` first and `close()` last; all calls are
     on the control loop. `start()` raises a `StoreUnavailableError` with one sentence when the store cannot be reached.
-    A store that other brokers share has `is_shared` true, and an epoch (`created_transaction`) that grows.
+    A store that other brokers share has `is_shared` true, an epoch (`created_transaction`) that grows, and a
+    `session_timeout_s` after which the registration of a killed broker ends.
     Built in: ``embedded``, ``memory``, ``zookeeper``, ``etcd``.
     """
 
@@ -165,6 +167,26 @@ def register_quota_managers() -> Mapping[str, Callable[[BrokerConfig], ClientQuo
     `kafkapy.broker.quota_callback.ClientQuotaCallback`: it decides which clients share a quota and how much it is. The
     broker calls it on the control loop, once for each connection and client id and again after a change, and `close` at
     its end. Built in: ``default``, the quotas of the metadata store in Kafka's precedence.
+    """
+
+
+@hookspec
+def register_create_topic_policies() -> Mapping[str, Callable[[BrokerConfig], CreateTopicPolicy]]:  # type: ignore[empty-body]
+    """Policies for new topics by name, for the key create.topic.policy.class.name (KIP-108).
+
+    Each value is called with the broker's configuration, once, and gives a `kafkapy.policies.CreateTopicPolicy`. The
+    controller calls its `validate` on the control loop for each new topic that passed the broker's checks, also for one
+    that is only validated, and `close` at its end. `kafkapy.policies.PolicyViolationError` refuses the topic.
+    """
+
+
+@hookspec
+def register_alter_config_policies() -> Mapping[str, Callable[[BrokerConfig], AlterConfigPolicy]]:  # type: ignore[empty-body]
+    """Policies for changes of configurations by name, for the key alter.config.policy.class.name (KIP-133).
+
+    Each value is called with the broker's configuration, once, and gives a `kafkapy.policies.AlterConfigPolicy`. The
+    broker calls its `validate` on the control loop for each change of a topic, a broker, a group or a client-metrics
+    subscription that passed the broker's checks, also for one that is only validated, and `close` at its end.
     """
 
 

@@ -32,6 +32,7 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
         "close",
         "session_id",
         "is_shared",
+        "session_timeout_s",
         "last_transaction",
         "get",
         "get_many",
@@ -67,6 +68,8 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
         "update_cluster_metadata",
         "close",
     ),
+    "register_create_topic_policies": ("validate", "close"),
+    "register_alter_config_policies": ("validate", "close"),
 }
 """Methods and attributes of what the factories of a hook make."""
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.metadata.store import MetadataStore
+    from kafkapy.policies import AlterConfigPolicy, CreateTopicPolicy
     from kafkapy.replica.selectors import ReplicaSelector
     from kafkapy.security.authorizer.base import Authorizer
     from kafkapy.security.principal_builder import PrincipalBuilder
@@ -201,6 +202,16 @@ class PluginManager:
         return self._table("register_quota_managers")
 
     @cached_property
+    def create_topic_policies(self) -> Mapping[str, Callable[[BrokerConfig], CreateTopicPolicy]]:
+        """Factories of policies for new topics by name."""
+        return self._table("register_create_topic_policies")
+
+    @cached_property
+    def alter_config_policies(self) -> Mapping[str, Callable[[BrokerConfig], AlterConfigPolicy]]:
+        """Factories of policies for changes of configurations by name."""
+        return self._table("register_alter_config_policies")
+
+    @cached_property
     def commands(self) -> Mapping[str, Command]:
         """Click commands by name."""
         items = ((command.name or "", command, plugin) for plugin, command in self._items("register_commands"))
@@ -316,10 +327,21 @@ class PluginManager:
 
     def create_metrics_reporters(self, config: BrokerConfig) -> list[Any]:
         """The configured metrics reporters. ConfigError when metric.reporters names one that is not registered."""
+        return [self.create_metrics_reporter(name, config) for name in self.metrics_reporter_names(config)]
+
+    def metrics_reporter_names(self, config: BrokerConfig) -> list[str]:
+        """The names in metric.reporters. ConfigError for one that is not registered."""
         key = "metric.reporters"
-        hook, table = "register_metrics_reporters", self.metrics_reporters
-        names = [name for name in config.get_list(key) if name != JMX_REPORTER]
-        return [self._make(hook, key, name, table, name, config) for name in names]
+        names = [name for name in dict.fromkeys(config.get_list(key)) if name not in (JMX_REPORTER, "")]
+        for name in names:
+            if name not in self.metrics_reporters:
+                self._make("register_metrics_reporters", key, name, self.metrics_reporters, name, config)
+        return names
+
+    def create_metrics_reporter(self, name: str, config: BrokerConfig) -> Any:
+        """A metrics reporter by name, not started. ConfigError when it is not registered."""
+        table = self.metrics_reporters
+        return self._make("register_metrics_reporters", "metric.reporters", name, table, name, config)
 
     def create_replica_selector(self, config: BrokerConfig) -> ReplicaSelector:
         """The configured selector of consumers' replicas.
@@ -345,6 +367,34 @@ class PluginManager:
             "register_quota_managers", key, configured or "default", self.quota_managers, configured, config
         )
         return callback
+
+    def create_create_topic_policy(self, config: BrokerConfig) -> CreateTopicPolicy | None:
+        """The configured policy for new topics, or None.
+
+        ConfigError when create.topic.policy.class.name names one that is not registered.
+        """
+        key = "create.topic.policy.class.name"
+        name = config.get_optional_str(key)
+        if not name:
+            return None
+        policy: CreateTopicPolicy = self._make(
+            "register_create_topic_policies", key, name, self.create_topic_policies, name, config
+        )
+        return policy
+
+    def create_alter_config_policy(self, config: BrokerConfig) -> AlterConfigPolicy | None:
+        """The configured policy for changes of configurations, or None.
+
+        ConfigError when alter.config.policy.class.name names one that is not registered.
+        """
+        key = "alter.config.policy.class.name"
+        name = config.get_optional_str(key)
+        if not name:
+            return None
+        policy: AlterConfigPolicy = self._make(
+            "register_alter_config_policies", key, name, self.alter_config_policies, name, config
+        )
+        return policy
 
     # --- events -----------------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ __all__ = [
     "TopicIdPartition",
     "TopicPartition",
     "TopicPartitionReplica",
+    "UpdateFeatureType",
     "random_uuid",
     "uuid_from_string",
     "uuid_to_string",
@@ -394,6 +395,15 @@ class ConfigResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+class UpdateFeatureType(IntEnum):
+    """The allowed direction of a feature level's change (KIP-584)."""
+
+    UNKNOWN = 0
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
 
 
 class ConfigSource(IntEnum):

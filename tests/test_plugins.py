@@ -207,6 +207,12 @@ MAKERS: dict[str, Callable[[PluginManager, Any], object]] = {
     "register_quota_managers": lambda manager, name: manager.create_quota_manager(
         BrokerConfig({"client.quota.callback.class": name})
     ),
+    "register_create_topic_policies": lambda manager, name: manager.create_create_topic_policy(
+        BrokerConfig({"create.topic.policy.class.name": name})
+    ),
+    "register_alter_config_policies": lambda manager, name: manager.create_alter_config_policy(
+        BrokerConfig({"alter.config.policy.class.name": name})
+    ),
 }
 MISSING = {
     "register_authorizers": "decisions_epoch, configure, authorize, authorize_by_resource_type, create_acls, "
@@ -221,6 +227,8 @@ MISSING = {
     "register_replica_selectors": "select and close",
     "register_quota_managers": "quota_metric_tags, quota_limit, update_quota, remove_quota, quota_reset_required, "
     "update_cluster_metadata and close",
+    "register_create_topic_policies": "validate and close",
+    "register_alter_config_policies": "validate and close",
 }
 
 

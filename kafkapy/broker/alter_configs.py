@@ -5,7 +5,7 @@ Source: kafka.server.ZkAdminManager and kafka.server.ConfigAdminManager.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -16,9 +16,10 @@ from kafkapy.config.client_metrics import CLIENT_METRICS_CONFIG_DEF, validate_su
 from kafkapy.config.config_def import ConfigDef, format_value
 from kafkapy.config.group import GROUP_CONFIG_DEF, validate_group
 from kafkapy.config.topic import TOPIC_CONFIG_DEF, broker_defaults, validate_overrides
-from kafkapy.errors import ConfigError, ErrorCode, KafkaError, error_for
+from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.config_repository import ConfigEdit
 from kafkapy.metadata.topic_names import validate_topic_name
+from kafkapy.policies import AlteredConfigs, check_altered_configs
 from kafkapy.slices import counted, in_slices
 from kafkapy.types import AclOperation, ConfigResourceType, ConfigType, ResourceType
 
@@ -164,7 +165,7 @@ async def replace(
         if value is None:
             raise error_for(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {key}")
         values[key] = value
-    await _store(context, kind, name, lambda _current: values, validate_only)
+    await _store(context, kind, name, lambda _current: values, validate_only, values)
 
 
 async def increment(
@@ -180,7 +181,7 @@ async def increment(
         each.name async for each in in_slices(changes) if each.value is None and each.operation is not OpType.DELETE
     ]
     if nulls:
-        shown = ",".join(nulls[:SHOWN_AT_MOST])
+        shown = ", ".join(nulls[:SHOWN_AT_MOST])
         raise error_for(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {shown}")
     if kind == ConfigResourceType.BROKER_LOGGER:
         _alter_loggers(context, name, changes, validate_only)
@@ -199,37 +200,55 @@ async def increment(
         _apply(current, changes, definition, defaults)
         return current
 
-    await _store(context, kind, name, edit, validate_only)
+    await _store(context, kind, name, edit, validate_only, [change.name for change in changes])
 
 
-async def _store(context: RequestContext, kind: int, name: str, edit: ConfigEdit, validate_only: bool) -> None:
-    """Store what `edit` makes of the keys that are there, once that is valid."""
+async def _store(
+    context: RequestContext, kind: int, name: str, edit: ConfigEdit, validate_only: bool, altered: Collection[str]
+) -> None:
+    """Store what `edit` makes of the keys that are there, once that is valid.
+
+    `altered` are the keys that the request names: those that change are shown to the policy.
+    """
     config = context.broker.dynamic_config
+
+    def ask_policy(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        policy = context.broker.alter_config_policy
+        if policy is not None:
+            changed = {
+                key: after.get(key)
+                for key in altered
+                if kind == ConfigResourceType.BROKER or before.get(key) != after.get(key)
+            }
+            check_altered_configs(policy, AlteredConfigs(ConfigResourceType(kind), name, changed))
 
     def checked_topic(current: dict[str, str]) -> Mapping[str, str]:
         _require_topic(context, name)  # it may be gone when it is this change's turn
         before = dict(current)
         values = edit(current)
         validate_overrides(values, config.config, before)
+        ask_policy(before, values)
         return values
 
     def checked_group(current: dict[str, str]) -> Mapping[str, str]:
+        before = dict(current)
         values = edit(current)
         validate_group(values, config.config)
+        ask_policy(before, values)
         return values
 
     def checked_client_metrics(current: dict[str, str]) -> Mapping[str, str]:
+        before = dict(current)
         values = edit(current)
         validate_subscription(name, values)
+        ask_policy(before, values)
         return values
 
     def checked_broker(current: dict[str, str]) -> Mapping[str, str]:
+        before = dict(current)
         values = edit(current)
-        try:
-            config.check_broker(broker_id, values)
-        except ConfigError as error:
-            # Kafka has INVALID_CONFIG for the keys of topics only.
-            raise error_for(ErrorCode.INVALID_REQUEST, str(error)) from error
+        config.check_broker(broker_id, values)
+        ask_policy(before, values)
         return values
 
     if kind == ConfigResourceType.TOPIC:
@@ -264,7 +283,7 @@ async def _store(context: RequestContext, kind: int, name: str, edit: ConfigEdit
 
 def _require_topic(context: RequestContext, name: str) -> None:
     if not name:
-        raise error_for(ErrorCode.INVALID_REQUEST, "There is no configuration for all topics; name one")
+        raise error_for(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     validate_topic_name(name)
     if not context.broker.metadata_cache.contains(name):
         raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -274,11 +293,18 @@ def _broker_id(context: RequestContext, name: str) -> int | None:
     """None for the cluster-wide defaults."""
     if name == "":
         return None
-    if name != str(context.broker.node_id):
-        raise error_for(
-            ErrorCode.INVALID_REQUEST, f"this is broker {context.broker.node_id}; ask broker {name!r} to change its own"
-        )
-    return context.broker.node_id
+    own = context.broker.node_id
+    if node_id(name) != own:
+        raise error_for(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {own}, but received {name}")
+    return own
+
+
+def node_id(name: str, what: str = "Node") -> int:
+    """The id that a broker resource's name is. INVALID_REQUEST."""
+    try:
+        return int(name)
+    except ValueError:
+        raise error_for(ErrorCode.INVALID_REQUEST, f"{what} id must be an integer, but it is: {name}") from None
 
 
 def _apply(
@@ -293,6 +319,11 @@ def _apply(
             key = definition.get(change.name)
             if key is None or key.type is not ConfigType.LIST:
                 verb = change.operation.name.lower()
+                if key is None:
+                    raise error_for(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.name}")
+                if definition is not BROKER_CONFIG_DEF:
+                    text = f"Can't {verb.upper()} to key {change.name} because its type is not LIST."
+                    raise error_for(ErrorCode.INVALID_CONFIG, text)
                 raise error_for(
                     ErrorCode.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {change.name}"
                 )
@@ -310,18 +341,22 @@ def _apply(
 
 
 def _alter_loggers(context: RequestContext, name: str, changes: Sequence[Alteration], validate_only: bool) -> None:
-    if _broker_id(context, name) is None:
-        raise error_for(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    own = context.broker.node_id
+    if node_id(name) != own:
+        raise error_for(ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {own}, but received {name}")
     for change in changes:
         if change.operation not in (OpType.SET, OpType.DELETE):
-            raise error_for(ErrorCode.INVALID_REQUEST, f"{change.operation.name} cannot be applied to a logger")
+            raise error_for(
+                ErrorCode.INVALID_REQUEST,
+                f"{change.operation.name} operation is not allowed for the BROKER_LOGGER resource",
+            )
         if not loggers.exists(change.name):
             raise error_for(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
         if change.operation is OpType.SET and change.value not in loggers.LEVELS:
             raise error_for(
                 ErrorCode.INVALID_CONFIG,
-                f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level; "
-                f"the levels are {', '.join(loggers.LEVELS)}",
+                f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level. "
+                f"Valid log levels are {', '.join(sorted(loggers.LEVELS))}",
             )
         if change.operation is OpType.DELETE and change.name == loggers.ROOT:
             raise error_for(

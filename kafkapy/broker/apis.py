@@ -64,7 +64,7 @@ class KafkaApis:
 
     def __init__(self, broker: BrokerContext) -> None:
         self.broker = broker
-        self.served = served_apis(broker.store.is_shared)
+        self.served = served_apis(broker.store.is_shared, broker.config.metadata_store == "zookeeper")
         self._handlers: dict[int, Handler] = {}
         self._exact: dict[int, bool] = {}
         """Whether bytes behind the last field are a reason to close the connection, by API key."""

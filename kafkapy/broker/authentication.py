@@ -129,6 +129,16 @@ class Authentication:
                 logger.info("Listener %s has new SASL settings", name)
                 await _close(listener.replace(made))
 
+    async def update_listeners(self, config: BrokerConfig) -> None:
+        """Make the mechanisms of new listeners, and close those of removed ones. ConfigError names the key."""
+        async with self._order:
+            wanted = _sasl_listeners(config)
+            for name in self._listeners.keys() - set(wanted):
+                await _close(self._listeners.pop(name).mechanisms.values())
+            for name in wanted:
+                if name not in self._listeners:
+                    self._listeners[name] = await self._make(name, config, _keys_of(name, config))
+
     async def stop(self) -> None:
         """Answer no token any more, and close the mechanisms."""
         for task in list(self._tasks):
@@ -142,7 +152,7 @@ class Authentication:
         """The authenticator of the request's connection; made for its first request."""
         found = request.connection_data
         if found is None:
-            listener = self._listeners[request.listener_name]
+            listener = self._listeners.get(request.listener_name) or _Listener({}, {}, {})
             build = self._principals.of_sasl(request)
             found = SaslServerAuthenticator(listener.mechanisms, listener.max_reauth_ms, build)
             # The end of a connection is told once: after it nobody would let go of what is kept here.

@@ -97,7 +97,7 @@ class AutoTopicCreation:
             response = await self._controller.send(request, timeout_ms=timeout_ms)
         except KafkaError as error:
             # It may be created all the same, or at the client's next request.
-            logger.warning("The controller cannot be asked for automatic topics: %s", error)
+            logger.info("The controller cannot be asked for automatic topics: %s", error)
             return {topic.name: ErrorCode.LEADER_NOT_AVAILABLE async for topic in in_slices(topics)}
         errors: dict[str, ErrorCode] = {}
         shown = 0

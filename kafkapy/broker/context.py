@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kafkapy.log.log_manager import LogManager
     from kafkapy.metadata.cache import MetadataCache
     from kafkapy.metadata.store import MetadataStore
+    from kafkapy.policies import AlterConfigPolicy
     from kafkapy.replica.replica_manager import ReplicaManager
     from kafkapy.security.authorizer.base import AuthorizableRequestContext, Authorizer
 
@@ -72,6 +73,7 @@ class BrokerContext:
     logins: Logins
     client_quotas: ClientQuotas
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
+    alter_config_policy: AlterConfigPolicy | None = None
 
     @property
     def config(self) -> BrokerConfig:

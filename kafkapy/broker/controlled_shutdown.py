@@ -14,6 +14,7 @@ from kafkapy.broker.inter_broker import InterBrokerClient, endpoints_of
 from kafkapy.errors import ErrorCode, KafkaError, NotControllerError, error_for
 from kafkapy.metadata.metadata_version import IBP, MetadataVersion
 from kafkapy.metadata.store import MetadataStoreError
+from kafkapy.metadata.znodes import BROKER_IDS
 from kafkapy.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from kafkapy.types import TopicPartition
 
@@ -49,6 +50,9 @@ class ControlledShutdown:
                 if self._context.controller.is_active and not self._context.store.is_connected:
                     logger.warning("This broker's controller cannot move partitions: it has lost the metadata store")
                     break
+                if await self._is_alone():
+                    logger.info("No other broker is registered that partitions could move to")
+                    return False
                 if await self._attempt():
                     return True
                 if attempt < retries:
@@ -58,6 +62,17 @@ class ControlledShutdown:
                 await self._client.close()
         logger.warning("The broker stops although it still leads partitions")
         return False
+
+    async def _is_alone(self) -> bool:
+        """Whether no other broker of a shared store is registered: nobody could take a leadership over."""
+        store = self._context.store
+        if not store.is_shared:
+            return False
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                return set(await store.children(BROKER_IDS)) <= {str(self._context.node_id)}
+        except (TimeoutError, MetadataStoreError):
+            return False
 
     async def _attempt(self) -> bool:
         try:

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from kafkapy.broker.finalized_features import FinalizedFeatures
 from kafkapy.broker.internal_topics import PARTITION_COUNT_KEYS, InternalTopics
 from kafkapy.coordinator.clock import LoopClock
 from kafkapy.coordinator.group.config import GroupConfig
@@ -66,6 +67,8 @@ class Coordinators:
         assignors: Sequence[GroupAssignor],
         connect: Callable[[str], InterBrokerSender],
         appender: LogAppender | None = None,
+        *,
+        features: FinalizedFeatures | None = None,
     ) -> None:
         """`appender` appends to the logs; its events go to `writer.appended`.
 
@@ -82,6 +85,7 @@ class Coordinators:
         self._notify = notify
         self._assignors = assignors
         self._connect = connect
+        self._features = features or FinalizedFeatures()
         self._broker_id = replica_manager.broker_id
         self.internal_topics = InternalTopics(config, store)
         self._changes: dict[str, list[tuple[TopicPartition, int, bool]]] = {}
@@ -123,6 +127,7 @@ class Coordinators:
             assignors=self._assignors,
             metadata=lambda: self._metadata_cache.snapshot,
             led_elsewhere=self._offsets_led_elsewhere,
+            consumer_protocol_finalized=lambda: self._features.has_consumer_protocol,
         )
 
     @cached_property
@@ -178,6 +183,7 @@ class Coordinators:
             self._next_producer_id,
             partition_count=lambda: self.partition_count(TRANSACTION_STATE_TOPIC),
             is_gone=self._is_gone,
+            transaction_version=lambda: self._features.transaction_version,
         )
         coordinator.start()
         return coordinator

@@ -13,7 +13,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from kafkapy._speedups.network.network_request import (
@@ -26,6 +25,7 @@ from kafkapy._speedups.network.network_request import (
 )
 from kafkapy.broker.context import CLUSTER_NAME, DECISIONS, BrokerContext, NetworkContext, decide
 from kafkapy.broker.message_conversion import PRODUCE, ConversionCounts, MessageConversion
+from kafkapy.broker.resizable_pool import ResizablePool
 from kafkapy.config.topic import LogConfig
 from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
 from kafkapy.coordinator.transaction.verification import Operation, produce_error
@@ -70,7 +70,7 @@ class DataPlaneAsks:
         self._answer_principal = answer_principal
         self._answer_quotas = answer_quotas
         self._selector = replica_selector
-        self._workers = ThreadPoolExecutor(threads, thread_name_prefix="kafka-request-handler")
+        self._workers = ResizablePool(threads, "kafka-request-handler")
         self._conversion = MessageConversion(log_config, conversions)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -90,6 +90,15 @@ class DataPlaneAsks:
             self._answer_quotas(request)
         else:
             self._workers.submit(self._validate, request)
+
+    @property
+    def threads(self) -> int:
+        """The number of worker threads (num.io.threads)."""
+        return self._workers.size
+
+    def resize(self, threads: int) -> None:
+        """Have this many worker threads from now on."""
+        self._workers.resize(threads)
 
     async def stop(self) -> None:
         """End decisions under way, and the workers; what the workers do is finished first."""

@@ -13,14 +13,16 @@ Source: kafka.server.DynamicBrokerConfig.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from kafkapy.broker.stored_passwords import StoredPasswords
 from kafkapy.broker.thread_counts import check_thread_counts
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.client_metrics import ClientMetricsSubscription, parse_subscription
+from kafkapy.config.dynamic_keys import check_limits, check_names, usable
 from kafkapy.config.group import parse_group
-from kafkapy.errors import ConfigError, KafkaError
+from kafkapy.config.providers import resolve
+from kafkapy.errors import ConfigError, ErrorCode, KafkaError, error_for
 from kafkapy.log.cleaner import check_reconfiguration
 from kafkapy.metadata.config_repository import ConfigEdit, ConfigRepository
 from kafkapy.metadata.znodes import (
@@ -36,6 +38,7 @@ from kafkapy.metadata.znodes import (
 logger = logging.getLogger("kafka.server.DynamicBrokerConfig")
 
 BrokerListener = Callable[[BrokerConfig], None]
+BrokerApplier = Callable[[BrokerConfig], Awaitable[None]]
 GroupListener = Callable[[str, Mapping[str, int]], None]
 SubscriptionListener = Callable[[str, ClientMetricsSubscription | None], None]
 """Called with a client-metrics subscription's name and content; None when it was deleted."""
@@ -55,6 +58,8 @@ class DynamicConfig:
         self.broker_listeners: list[BrokerListener] = []
         self.broker_checks: list[BrokerListener] = []
         """Called with a configuration that a request wants. ConfigError refuses it."""
+        self.broker_appliers: list[BrokerApplier] = []
+        """Awaited with a changed configuration, after the listeners."""
         self.broker_touched: list[BrokerListener] = []
         """Called after every change of the broker's own keys, also to equal values: a file may have changed."""
         self.group_keys_read: Callable[[str, Mapping[str, str]], None] | None = None
@@ -158,19 +163,27 @@ class DynamicConfig:
         return self._passwords.decoded(await self.repository.fetch(CONFIG_BROKERS, _entity(broker_id)))
 
     def check_broker(self, broker_id: int | None, keys: Mapping[str, str]) -> None:
-        """ConfigError when this broker could not run with these dynamic keys.
+        """KafkaError when this broker could not run with these dynamic keys.
 
         They are the broker's keys, or the cluster's (None).
         """
-        if broker_id is None:
-            self._passwords.check_cluster(keys)
-            changed = self.config.with_dynamic(dynamic_default=keys)
-        else:
-            changed = self.config.with_dynamic(dynamic=keys)
+        per_broker = broker_id is not None
+        check_names(self.config, keys, per_broker)
+        self._passwords.check(keys, per_broker)
+        try:
+            resolved = resolve(keys)
+            changed = self.config.with_dynamic(resolved if per_broker else None, None if per_broker else resolved)
+        except ConfigError as error:
+            # Kafka has INVALID_CONFIG for the keys of other resources only.
+            raise error_for(ErrorCode.INVALID_REQUEST, str(error)) from error
+        check_limits(self.config, changed)
         check_reconfiguration(self.config, changed)
         check_thread_counts(self.config, changed)
         for check in self.broker_checks:
-            check(changed)
+            try:
+                check(changed)
+            except ConfigError as error:
+                raise error_for(ErrorCode.INVALID_REQUEST, str(error)) from error
 
     async def change_broker(self, broker_id: int | None, edit: ConfigEdit) -> None:
         """Replace the dynamic keys of a broker, or of the cluster (None). See ConfigRepository.change."""
@@ -189,13 +202,17 @@ class DynamicConfig:
     async def _on_broker_change(self, name: str, keys: Mapping[str, str]) -> None:
         del keys
         if name in (DEFAULT_ENTITY, str(self._node_id)):
+            before = self.config
             self._take_over()
+            if self.config is not before:
+                for applier in self.broker_appliers:
+                    await applier(self.config)
             for listener in self.broker_touched:
                 listener(self.config)
 
     def _take_over(self) -> None:
-        default = dict(self.repository.broker_defaults())
-        own = self._passwords.decoded(self.repository.broker(self._node_id))
+        default = self._usable(self.repository.broker_defaults(), False)
+        own = self._usable(self._passwords.decoded(self.repository.broker(self._node_id)), True)
         if (dict(self.config.dynamic_default), dict(self.config.dynamic)) == (default, own):
             return
         try:
@@ -206,6 +223,17 @@ class DynamicConfig:
             return
         for listener in self.broker_listeners:
             listener(self.config)
+
+
+    def _usable(self, keys: Mapping[str, str], per_broker: bool) -> dict[str, str]:
+        try:
+            keys = resolve(keys)
+        except ConfigError as error:
+            logger.error("Variables in the dynamic broker configuration have no values: %s", error)
+        kept, ignored = usable(self.config, keys, per_broker)
+        for sentence in ignored:
+            logger.error("The broker ignores a part of its dynamic configuration: %s", sentence)
+        return kept
 
 
 def _entity(broker_id: int | None) -> str:

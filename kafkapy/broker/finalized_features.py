@@ -1,9 +1,9 @@
 """The cluster's finalized features as /feature has them (KIP-584).
 
-A broker of a ZooKeeper cluster tells clients what the node says: Apache Kafka brokers there know no feature, and one
-that is finalized ends them. Other clusters consist of brokers of one kind, and have the latest levels in force. A
-finalized feature that this broker does not support ends it, because it could not keep the cluster's promises. Source:
-kafka.server.FinalizedFeatureChangeListener.
+Clients hear the levels by ApiVersions; coordinators ask for them at each decision. A ZooKeeper cluster supports no
+feature: Apache Kafka brokers there know none, and one that is finalized ends them. A new cluster on another store has
+the latest levels. A finalized feature that this broker does not support ends it, because it could not keep the
+cluster's promises. Source: kafka.server.FinalizedFeatureChangeListener.
 """
 
 from __future__ import annotations
@@ -12,8 +12,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from kafkapy.broker.features import FEATURES, FEATURES_EPOCH
 from kafkapy.broker.meta_properties import StartupError
+from kafkapy.metadata.features import (
+    BY_NAME,
+    FEATURES,
+    GROUP_VERSION,
+    LATEST_LEVELS,
+    METADATA_VERSION,
+    TRANSACTION_VERSION,
+    Feature,
+    protocol_at,
+)
+from kafkapy.metadata.metadata_version import LATEST, MetadataVersion
 from kafkapy.metadata.store import STORE_FAILED, MetadataStore, NoNodeError, Watch, WatchEvent
 from kafkapy.metadata.znodes import FEATURE, decode_feature
 
@@ -22,29 +32,60 @@ logger = logging.getLogger("kafka.server.FinalizedFeatureChangeListener")
 RETRY_S = 0.5
 """Pause in seconds before the node is read again after an error of the store."""
 UNKNOWN_EPOCH = -1
+FIRST_EPOCH = 0
+"""The version of a new /feature: clients keep what they know of the highest epoch."""
 
 
 class FinalizedFeatures:
-    """The levels in force, for ApiVersions. Changed and read on the control loop."""
+    """The levels in force. Changed and read on the control loop."""
 
-    def __init__(self, *, follows_node: bool = False) -> None:
-        """`follows_node`: the levels are those of /feature; otherwise they are fixed."""
-        self.follows_node = follows_node
-        self.levels: Mapping[str, int] = {} if follows_node else {each.name: each.finalized_level for each in FEATURES}
-        self.epoch = UNKNOWN_EPOCH if follows_node else FEATURES_EPOCH
-        """The version of /feature, -1 while there is none."""
+    def __init__(self, *, zookeeper: bool = False) -> None:
+        """`zookeeper`: Apache Kafka brokers may be in the cluster, so no feature is supported."""
+        self.zookeeper = zookeeper
+        self.supported: tuple[Feature, ...] = () if zookeeper else FEATURES
+        self.levels: Mapping[str, int] = {} if zookeeper else LATEST_LEVELS
+        self.epoch = UNKNOWN_EPOCH if zookeeper else FIRST_EPOCH
+        """The version of /feature, -1 while there is none in a ZooKeeper cluster."""
+        self._changed = asyncio.Event()
 
     def put(self, levels: Mapping[str, int], epoch: int) -> None:
-        """Take the content of /feature over."""
-        if self.follows_node:
-            self.levels, self.epoch = levels, epoch
+        """Take the content of /feature over.
+
+        A node without metadata.version is from an earlier kafkapy, which had the latest levels in force.
+        """
+        if not self.zookeeper and METADATA_VERSION not in levels:
+            levels, epoch = LATEST_LEVELS, max(epoch, FIRST_EPOCH)
+        if levels != self.levels:
+            logger.info("The finalized features are %s with epoch %d", dict(levels), epoch)
+        self.levels, self.epoch = levels, epoch
+        self._changed.set()
+
+    async def wait_for(self, epoch: int) -> None:
+        """Return when this broker knows /feature in that version, or a later one."""
+        while self.epoch < epoch:
+            self._changed.clear()
+            await self._changed.wait()
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of transaction.version."""
+        return self.levels.get(TRANSACTION_VERSION, 0)
+
+    @property
+    def has_consumer_protocol(self) -> bool:
+        """Whether the levels allow the consumer protocol; in a ZooKeeper cluster only the configuration decides."""
+        return self.zookeeper or self.levels.get(GROUP_VERSION, 0) >= 1
+
+    def protocol(self, configured: MetadataVersion) -> MetadataVersion:
+        """The inter-broker protocol version that this broker uses, at most the configured one."""
+        level = self.levels.get(METADATA_VERSION)
+        return min(configured, LATEST if level is None else protocol_at(level))
 
 
 def unsupported(levels: Mapping[str, int]) -> str:
     """The reason why this broker cannot keep a finalized level; empty without one."""
-    known = {each.name: each for each in FEATURES}
     for name, level in sorted(levels.items()):
-        feature = known.get(name)
+        feature = BY_NAME.get(name)
         if feature is None:
             return f"the cluster has finalized feature {name} at level {level}, which this broker does not know"
         if not feature.min_level <= level <= feature.max_level:

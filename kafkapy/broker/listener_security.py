@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kafkapy.security.ssl.context import ListenerTls
     from kafkapy.security.ssl.principal_mapper import SslPrincipalMapper
     from kafkapy.security.ssl.settings import SslSettings
+    from kafkapy.types import Endpoint
 
 __all__ = ["ListenerSecurities"]
 
@@ -44,13 +45,16 @@ class ListenerSecurities:
         self._server: SocketServer | None = None
         self.listeners: dict[str, ListenerSecurity] = {}
         """By listener name, without those that ask for nothing."""
+        self._names: set[str] = set()
         for endpoint in config.listeners:
-            name, protocol = endpoint.listener_name, endpoint.security_protocol
-            ask_principal = not protocol.sasl and name in builders
-            if not protocol.tls and not protocol.sasl and not ask_principal:
-                continue
-            if protocol.tls:
-                self._load(config, name)
+            self._add(config, endpoint)
+
+    def _add(self, config: BrokerConfig, endpoint: Endpoint) -> None:
+        name, protocol = endpoint.listener_name, endpoint.security_protocol
+        ask_principal = not protocol.sasl and name in self._builders
+        if protocol.tls:
+            self._tls[name], self._mappers[name] = _load(config, name)
+        if protocol.tls or protocol.sasl or ask_principal:
             self.listeners[name] = ListenerSecurity(
                 tls=self._tls[name].context if protocol.tls else None,
                 sasl=protocol.sasl,
@@ -60,18 +64,7 @@ class ListenerSecurities:
                 setup_timeout_ms=max(config.get_int("socket.connection.setup.timeout.max.ms"), LEAST_SETUP_MS),
                 ask_principal=ask_principal,
             )
-
-    def _load(self, config: BrokerConfig, name: str) -> None:
-        from kafkapy.security.ssl.context import ListenerTls
-        from kafkapy.security.ssl.principal_mapper import SslPrincipalMapper
-        from kafkapy.security.ssl.settings import SslSettings
-
-        settings = SslSettings.for_listener(config, name)
-        self._tls[name] = ListenerTls(settings, inter_broker=name == config.inter_broker_listener_name)
-        try:
-            self._mappers[name] = SslPrincipalMapper(settings.principal_mapping_rules)
-        except ValueError as error:
-            raise settings.error("ssl.principal.mapping.rules", str(error), settings.principal_mapping_rules) from None
+        self._names.add(name)
 
     # --- principals -------------------------------------------------------------------------------------------------
 
@@ -109,13 +102,31 @@ class ListenerSecurities:
         """
         self._server = server
 
+    def check_listener(self, config: BrokerConfig, endpoint: Endpoint) -> None:
+        """Set up a new listener, as a trial. Blocks on the disk. ConfigError when it could not run."""
+        self._builders.check(config, endpoint.listener_name)
+        if endpoint.security_protocol.tls:
+            _load(config, endpoint.listener_name)
+
+    def update_listeners(self, config: BrokerConfig) -> None:
+        """Set up new listeners, and forget removed ones. Blocks on the disk. ConfigError."""
+        wanted = {endpoint.listener_name: endpoint for endpoint in config.listeners}
+        for name in self._names - wanted.keys():
+            self._names.discard(name)
+            self.listeners.pop(name, None)
+            self._tls.pop(name, None)
+            # Mapper and builder stay: connections of the removed listener may still ask for their principals.
+        for name in wanted.keys() - self._names:
+            self._builders.add(config, name)
+            self._add(config, wanted[name])
+
     def check(self, config: BrokerConfig) -> None:
         """Load the stores of a configuration, as a trial. Blocks on the disk.
 
         ConfigError when a listener could not run with them.
         """
-        for name, tls in self._tls.items():
-            settings = self._settings(config, name)
+        for name in self._tls.keys() & {each.listener_name for each in config.listeners}:
+            tls, settings = self._tls[name], self._settings(config, name)
             if tls.changed(settings):
                 tls.validate(settings)
 
@@ -138,3 +149,16 @@ class ListenerSecurities:
         from kafkapy.security.ssl.settings import SslSettings
 
         return SslSettings.for_listener(config, name)
+
+
+def _load(config: BrokerConfig, name: str) -> tuple[ListenerTls, SslPrincipalMapper]:
+    from kafkapy.security.ssl.context import ListenerTls
+    from kafkapy.security.ssl.principal_mapper import SslPrincipalMapper
+    from kafkapy.security.ssl.settings import SslSettings
+
+    settings = SslSettings.for_listener(config, name)
+    tls = ListenerTls(settings, inter_broker=name == config.inter_broker_listener_name)
+    try:
+        return tls, SslPrincipalMapper(settings.principal_mapping_rules)
+    except ValueError as error:
+        raise settings.error("ssl.principal.mapping.rules", str(error), settings.principal_mapping_rules) from None

@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from kafkapy.metadata.znodes import CONFIG_USERS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -82,6 +84,15 @@ class Logins:
         services = Services(self._plugins, cache, self.tokens.cache)
         self.authentication = Authentication(self._plugins, services, self._principals)
         await self.authentication.start(self._config)
+
+    async def update_listeners(self, config: BrokerConfig) -> None:
+        """Make the mechanisms of new SASL listeners, and forget those of removed ones. ConfigError."""
+        self._config = config
+        if self.authentication is not None:
+            await self.authentication.update_listeners(config)
+        elif any(endpoint.security_protocol.sasl for endpoint in config.listeners):
+            await self._repository.load_all(CONFIG_USERS)
+            await self._start_authentication()
 
     async def stop(self) -> None:
         """End authentications under way, and follow tokens no more."""

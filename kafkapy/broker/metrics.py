@@ -107,6 +107,8 @@ METRICS: Final = (
                "Changes of an ISR that the controller refused."),
     MetricSpec("kafka_server_replicafetchermanager_maxlag", GAUGE, (),
                "Records that the partition with the largest lag, of those followed here, is behind its leader."),
+    MetricSpec("kafka_server_replicafetchermanager_minfetchrate", GAUGE, (),
+               "Fetch requests per second of the slowest fetcher, over the last minute."),
     MetricSpec("kafka_server_replicafetchermanager_failedpartitionscount", GAUGE, (),
                "Partitions that are followed no more until their next leader epoch."),
     MetricSpec("kafka_server_replicafetchermanager_deadthreadcount", GAUGE, (),
@@ -381,6 +383,7 @@ class BrokerCollector(Collector):
         if replicas.fetchers is not None:
             fetchers = replicas.fetchers.metrics()
             add("kafka_server_replicafetchermanager_maxlag", max(fetchers.max_lag, 0))
+            add("kafka_server_replicafetchermanager_minfetchrate", fetchers.min_fetch_rate)
             add("kafka_server_replicafetchermanager_failedpartitionscount", fetchers.failed_partitions)
             add("kafka_server_replicafetchermanager_deadthreadcount", fetchers.dead_threads)
             add("kafka_server_fetcherstats_requests", fetchers.requests)

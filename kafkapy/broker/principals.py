@@ -49,21 +49,39 @@ class PrincipalBuilders:
         `plugins` is called only for a builder that is not built in.
         """
         self._builders: dict[str, PrincipalBuilder] = {}
+        self._plugins = plugins
         for endpoint in config.listeners:
-            listener = endpoint.listener_name
-            name = config.for_listener(listener, BUILDER_KEY) or DEFAULT_PRINCIPAL_BUILDER
-            if name == DEFAULT_PRINCIPAL_BUILDER:
-                continue
-            prefixed = f"listener.name.{listener.lower()}.{BUILDER_KEY}"
-            builder = plugins().create_principal_builder(prefixed if prefixed in config else BUILDER_KEY, name)
-            try:
-                builder.configure(BuilderSettings(listener, config))
-            except KafkaError:
-                raise
-            except Exception as error:
-                reason = f"{type(error).__name__}: {error}"
-                raise PluginError(f"configure of the principal builder {name!r} failed: {reason}") from error
+            self.add(config, endpoint.listener_name)
+
+    def add(self, config: BrokerConfig, listener: str) -> None:
+        """Make the builder of a listener, also of one that is there again. ConfigError, PluginError."""
+        builder = self._make(config, listener)
+        earlier = self._builders.pop(listener, None)
+        if builder is not None:
             self._builders[listener] = builder
+        if earlier is not None:
+            _close(earlier)
+
+    def check(self, config: BrokerConfig, listener: str) -> None:
+        """Make the builder of a listener, as a trial. ConfigError, PluginError."""
+        builder = self._make(config, listener)
+        if builder is not None:
+            _close(builder)
+
+    def _make(self, config: BrokerConfig, listener: str) -> PrincipalBuilder | None:
+        name = config.for_listener(listener, BUILDER_KEY) or DEFAULT_PRINCIPAL_BUILDER
+        if name == DEFAULT_PRINCIPAL_BUILDER:
+            return None
+        prefixed = f"listener.name.{listener.lower()}.{BUILDER_KEY}"
+        builder = self._plugins().create_principal_builder(prefixed if prefixed in config else BUILDER_KEY, name)
+        try:
+            builder.configure(BuilderSettings(listener, config))
+        except KafkaError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise PluginError(f"configure of the principal builder {name!r} failed: {reason}") from error
+        return builder
 
     def __contains__(self, listener: str) -> bool:
         """Whether a builder makes the principals of this listener."""
@@ -90,10 +108,14 @@ class PrincipalBuilders:
         """Close all builders."""
         builders, self._builders = self._builders, {}
         for builder in builders.values():
-            try:
-                builder.close()
-            except Exception:  # a builder is a plugin's: the others are closed too
-                logger.exception("The principal builder %s could not be closed", type(builder).__name__)
+            _close(builder)
+
+
+def _close(builder: PrincipalBuilder) -> None:
+    try:
+        builder.close()
+    except Exception:  # a builder is a plugin's: the others are closed too
+        logger.exception("The principal builder %s could not be closed", type(builder).__name__)
 
 
 def _build_with_sasl(

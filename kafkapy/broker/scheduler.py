@@ -11,8 +11,9 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
+
+from kafkapy.broker.resizable_pool import ResizablePool
 
 logger = logging.getLogger("kafka.utils.KafkaScheduler")
 
@@ -83,7 +84,7 @@ class KafkaScheduler:
     def __init__(self, threads: int, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.closed = False
-        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="kafka-scheduler")
+        self._pool = ResizablePool(threads, "kafka-scheduler")
         self._tasks: set[ScheduledTask] = set()
 
     def schedule(self, name: str, fn: Task, delay_ms: int = 0, period_ms: int = -1) -> ScheduledTask:
@@ -112,6 +113,15 @@ class KafkaScheduler:
         except RuntimeError as error:
             raise asyncio.CancelledError(str(error)) from None
         return await asyncio.wrap_future(call)
+
+    @property
+    def threads(self) -> int:
+        """The number of worker threads (background.threads)."""
+        return self._pool.size
+
+    def resize(self, threads: int) -> None:
+        """Have this many worker threads from now on."""
+        self._pool.resize(threads)
 
     @property
     def pending(self) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.password_encoder import PasswordEncoder, is_encoded
-from kafkapy.errors import ConfigError
+from kafkapy.errors import ErrorCode, KafkaError, error_for
 
 __all__ = ["StoredPasswords"]
 
@@ -50,7 +50,7 @@ class StoredPasswords:
     def encoded(self, keys: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
         """The keys as the store gets them.
 
-        `before` is its present content: unchanged secrets keep their text. ConfigError for a secret that must be
+        `before` is its present content: unchanged secrets keep their text. INVALID_REQUEST for a secret that must be
         encrypted and cannot be.
         """
         known = self.decoded(before)
@@ -63,8 +63,7 @@ class StoredPasswords:
             elif self._encoder is not None:
                 stored[name] = self._encoder.encode(value)
             elif self._must_encrypt:
-                reason = "needs password.encoder.secret, because others may read the metadata store"
-                raise ConfigError(name, None, reason)
+                raise _no_secret()
         return stored
 
     def renewed(self, stored: Mapping[str, str]) -> dict[str, str]:
@@ -80,11 +79,13 @@ class StoredPasswords:
                     continue  # the current secret made it
         return keys
 
-    def check_cluster(self, keys: Mapping[str, str]) -> None:
-        """ConfigError for a secret among the keys of the cluster."""
-        for name in keys:
-            if self._is_secret(name):
-                raise ConfigError(name, None, "can only be set for one broker, not for all of them")
+    def check(self, keys: Mapping[str, str], per_broker: bool) -> None:
+        """INVALID_REQUEST for a secret among the keys of the cluster, or one that could not be stored."""
+        if any(self._is_secret(name) for name in keys):
+            if not per_broker:
+                raise error_for(ErrorCode.INVALID_REQUEST, "Password config can be defined only at broker level")
+            if self._encoder is None and self._must_encrypt:
+                raise _no_secret()
 
     def _is_secret(self, name: str) -> bool:
         key = self._config.key_for(name)
@@ -94,3 +95,8 @@ class StoredPasswords:
         if self._encoder is None:
             raise ValueError("password.encoder.secret is not set")
         return self._encoder.decode(value)
+
+
+def _no_secret() -> KafkaError:
+    text = "Password encoder secret not configured: others may read the metadata store, so set password.encoder.secret"
+    return error_for(ErrorCode.INVALID_REQUEST, text)

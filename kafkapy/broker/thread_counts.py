@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from kafkapy.config.broker import BrokerConfig
-from kafkapy.errors import ConfigError
+from kafkapy.errors import ErrorCode, error_for
+
+NETWORK: Final = "num.network.threads"
 
 THREAD_COUNTS: Final = (
     "background.threads",
@@ -27,14 +29,24 @@ THREAD_COUNTS: Final = (
 
 
 def check_thread_counts(old: BrokerConfig, new: BrokerConfig) -> None:
-    """ConfigError for a count below 1, below half, or above double the current one."""
+    """INVALID_REQUEST for a count below 1, below half, or above double the current one."""
     for key in THREAD_COUNTS:
-        current, wanted = old.get_int(key), new.get_int(key)
-        if wanted == current:
-            continue
-        if wanted < 1:
-            raise ConfigError(key, wanted, "value should be at least 1")
-        if wanted < current // 2:
-            raise ConfigError(key, wanted, f"value should be at least half the current value {current}")
-        if wanted > 2 * current:
-            raise ConfigError(key, wanted, f"value should not be greater than double the current value {current}")
+        _check(key, old.get_int(key), new.get_int(key))
+    for endpoint in new.listeners:
+        listener = endpoint.listener_name
+        _check(NETWORK, int(old.for_listener(listener, NETWORK)), int(new.for_listener(listener, NETWORK)))
+
+
+def _check(key: str, current: int, wanted: int) -> None:
+    if wanted == current:
+        return
+    if wanted < 1:
+        limit = "value should be at least 1"
+    elif wanted < current // 2:
+        limit = f"value should be at least half the current value {current}"
+    elif wanted > 2 * current:
+        limit = f"value should not be greater than double the current value {current}"
+    else:
+        return
+    text = f"Dynamic thread count update validation failed for {key}={wanted}, {limit}"
+    raise error_for(ErrorCode.INVALID_REQUEST, text)

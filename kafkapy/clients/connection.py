@@ -21,9 +21,11 @@ from kafkapy.clients.backoff import Backoff
 from kafkapy.config.clients import ClientConfig
 from kafkapy.errors import ConfigError
 
-__all__ = ["ConnectionState", "InFlight", "NodeConnection", "open_socket", "parse_bootstrap"]
+__all__ = ["FURTHER", "ConnectionState", "InFlight", "NodeConnection", "open_socket", "parse_bootstrap"]
 
 DEFAULT_PORT: Final = 9092
+FURTHER: Final = 2**32
+"""The node ids of further connections to a broker are its id plus multiples of this number."""
 _ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9_]*://)?(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:\s/]+))(?::([0-9]+))?\Z")
 
 
@@ -124,7 +126,7 @@ class NodeConnection:
         """The last logged reason since the connection was ready."""
 
     def __str__(self) -> str:
-        who = f"broker {self.node_id}" if self.node_id >= 0 else "bootstrap server"
+        who = f"broker {self.node_id % FURTHER}" if self.node_id >= 0 else "bootstrap server"
         return f"{who} ({self.address})"
 
     @property

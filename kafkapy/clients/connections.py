@@ -23,7 +23,7 @@ from kafkapy._speedups.clients.io.frames import BytesFrame, BytesResponse, Reque
 from kafkapy._speedups.protocol.encoder import encode_message
 from kafkapy.clients.backoff import Backoff
 from kafkapy.clients.cluster import BrokerNode
-from kafkapy.clients.connection import ConnectionState, InFlight, NodeConnection, open_socket
+from kafkapy.clients.connection import FURTHER, ConnectionState, InFlight, NodeConnection, open_socket
 from kafkapy.clients.metrics import ClientMetrics
 from kafkapy.clients.throttling import client_throttles
 from kafkapy.config.clients import ClientConfig
@@ -317,7 +317,7 @@ class Connections:
             return connection
         node = self._node(node_id)
         if node is None:
-            raise StaleMetadataError(f"broker {node_id} is not known")
+            raise StaleMetadataError(f"broker {node_id % FURTHER} is not known")
         if connection is None:
             connection = self.by_node[node_id] = NodeConnection(node_id, node.host, node.port)
         elif (connection.host, connection.port) != (node.host, node.port):

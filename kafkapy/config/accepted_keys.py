@@ -135,5 +135,4 @@ ACCEPTED_KEYS: Final = (
     _accepted("share.coordinator.threads", INT, 1, at_least(1), MEDIUM),
     _accepted("share.coordinator.write.timeout.ms", INT, 5000, at_least(1), HIGH),
     _accepted("share.fetch.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM),
-    _accepted("transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW),
 )  # fmt: skip

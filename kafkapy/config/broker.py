@@ -57,6 +57,9 @@ BROKER_CONFIG_DEF: Final = ConfigDef(key for group in KEY_GROUPS.values() for ke
 
 LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<base>.+)")
 
+CLUSTER_LISTENER_KEYS: Final = frozenset(("max.connections", "max.connection.creation.rate", "num.network.threads"))
+"""Keys that a change may set for one listener of all brokers. Other keys of listeners are for one broker."""
+
 SYNONYM_CHAINS: Final = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
@@ -384,7 +387,8 @@ class BrokerConfig:
                 ConfigEntry(
                     name,
                     None if key.sensitive else format_value(key.type, self._values[name]),
-                    key.update_mode is UpdateMode.READ_ONLY,
+                    # As in Kafka, a name with a listener's prefix is shown as read-only.
+                    key.update_mode is UpdateMode.READ_ONLY or name != key.name,
                     synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
                     key.sensitive,
                     synonyms,
@@ -421,12 +425,24 @@ class BrokerConfig:
                 # Kafka's users have keys of their plugins in the file; a misspelt key is another matter.
                 return raw
             raise self.definition.unknown_key(unknown, raw, line, where)
-        if source is not ConfigSource.STATIC_BROKER_CONFIG and key.update_mode is UpdateMode.READ_ONLY:
-            raise ConfigError(name, None if key.sensitive else raw, "cannot be changed while the broker runs")
-        if source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG and key.update_mode is UpdateMode.PER_BROKER:
-            shown = None if key.sensitive else raw
+        shown = None if key.sensitive else raw
+        is_prefixed = name != key.name
+        if (
+            source is not ConfigSource.STATIC_BROKER_CONFIG
+            and key.update_mode is UpdateMode.READ_ONLY
+            and not is_prefixed
+        ):
+            raise ConfigError(name, shown, "cannot be changed while the broker runs")
+        if source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG and (
+            key.name not in CLUSTER_LISTENER_KEYS if is_prefixed else key.update_mode is UpdateMode.PER_BROKER
+        ):
             raise ConfigError(name, shown, "can only be changed for single brokers")
         return key.parse(raw, line, where, name)
+
+    def check_dynamic(self, name: str, raw: str, per_broker: bool) -> None:
+        """ConfigError for a dynamic key with a value that is not allowed, alone or there."""
+        source = ConfigSource.DYNAMIC_BROKER_CONFIG if per_broker else ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        self._parse(name, raw, source)
 
     def _of_a_plugin(self, name: str) -> bool:
         return self.definition.has_prefix(name) or name.startswith(self._remote_prefixes())

@@ -71,7 +71,6 @@ KAFKA_WITHOUT_EFFECT: Final = frozenset(
         "security.providers",
         "share.acknowledgement.mode",
         "share.acquire.mode",
-        "transaction.two.phase.commit.enable",
         *client_security.WITHOUT_EFFECT,
     }
 )

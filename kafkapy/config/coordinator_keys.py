@@ -127,6 +127,8 @@ TRANSACTION_KEYS = (
       "Time in ms after its last write until a partition forgets a producer id.", CLUSTER),
     K("producer.id.expiration.check.interval.ms", INT, 600000, at_least(1), LOW,
       "Pause in ms between searches for expired producer ids.", internal=True),
+    K("transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW,
+      "Whether producers may have transactions without a timeout, which only a client ends (KIP-939)."),
     K("transactional.id.expiration.ms", INT, 604800000, at_least(1), HIGH,
       "Time in ms without an update until the coordinator forgets a transactional id."),
     K("transaction.max.timeout.ms", INT, 900000, at_least(1), HIGH,

@@ -28,9 +28,8 @@ NOTHING_READS: Final = (
 """Whole families of keys."""
 
 _SINGLE_KEYS: Final = frozenset((
-    "alter.config.policy.class.name", "auto.include.jmx.reporter",
+    "auto.include.jmx.reporter",
     "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
-    "create.topic.policy.class.name",
     "delete.records.purgatory.purge.interval.requests", "early.start.listeners", "eligible.leader.replicas.enable",
     "fetch.purgatory.purge.interval.requests", "group.coordinator.append.linger.ms", "group.coordinator.new.enable",
     "group.coordinator.threads", "initial.broker.registration.timeout.ms",
@@ -95,7 +94,7 @@ SASL_LISTENER_KEYS: Final = frozenset((
     "sasl.server.max.receive.size",
 ))  # fmt: skip
 """Keys of SASL that work for one listener, some also for one mechanism of it."""
-LISTENER_KEYS: Final = LISTENER_LIMITS | SASL_LISTENER_KEYS | {"principal.builder.class"}
+LISTENER_KEYS: Final = LISTENER_LIMITS | SASL_LISTENER_KEYS | {"num.network.threads", "principal.builder.class"}
 """Kafka's keys that work for one listener, besides those of TLS."""
 
 TOPIC_WITHOUT_EFFECT: Final = frozenset((

@@ -213,6 +213,7 @@ class ProducerOptions(ClientOptions, total=False):
     partitioner_ignore_keys: Switch
     retries: Number
     transaction_timeout_ms: Number
+    transaction_two_phase_commit_enable: bool
     transactional_id: str | None
     value_serializer: Any
 

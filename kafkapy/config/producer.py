@@ -78,6 +78,8 @@ _KEYS: Final = [
       "Largest number of retries; prefer delivery.timeout.ms as the bound."),
     K("transaction.timeout.ms", INT, 60000, at_least(1), LOW,
       "Time in ms until the coordinator aborts an open transaction."),
+    K("transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW,
+      "Whether only a client ends this producer's transactions, never the coordinator (KIP-939)."),
     K("transactional.id", STRING, None, non_empty(), LOW,
       "Name of the producer across restarts; with it the producer writes in transactions."),
     K("allow.auto.create.topics", BOOLEAN, True, None, LOW,
@@ -121,6 +123,11 @@ class ProducerConfig(ClientConfig):
                 "must be equal to or larger than linger.ms + request.timeout.ms",
             )
         self._settle_idempotence()
+        two_phase = "transaction.two.phase.commit.enable"
+        if values[two_phase] and values["transactional.id"] is None:
+            raise ConfigError(two_phase, True, "needs transactional.id")
+        if values[two_phase] and "transaction.timeout.ms" in self.given:
+            raise ConfigError(two_phase, True, "excludes transaction.timeout.ms: such a transaction has no timeout")
         if not values["client.id"]:
             values["client.id"] = f"producer-{values['transactional.id'] or next(_ids)}"
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkapy import errors
-from kafkapy.controller import register
+from kafkapy.controller import feature_updates, register
 from kafkapy.controller.broker_channel import ChannelFactory
 from kafkapy.controller.context import ControllerContext
 from kafkapy.controller.controller_stats import ControllerNumbers, ControllerStats, numbers_of
@@ -47,6 +47,7 @@ from kafkapy.controller.events import (
     topic_deletion,
 )
 from kafkapy.controller.events.alter_partition import AlteredPartitions, IsrChange
+from kafkapy.controller.feature_updates import FeatureUpdate
 from kafkapy.controller.leader_epochs import LogsAtStart, raise_epochs
 from kafkapy.controller.reassignment import Reassignments
 from kafkapy.controller.topic_deletion import ForgetOffsets
@@ -60,6 +61,7 @@ from kafkapy.metadata.store import (
     MetadataStoreError,
     NodeExistsError,
     SessionState,
+    StoreUnavailableError,
     Watch,
     WatchEvent,
 )
@@ -72,7 +74,7 @@ from kafkapy.metadata.znodes import (
     ReplicaAssignment,
 )
 from kafkapy.slices import in_slices
-from kafkapy.types import TopicPartition
+from kafkapy.types import Endpoint, TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
@@ -209,15 +211,26 @@ class KafkaController:
         logs are open and the metadata cache is filled. DUPLICATE_BROKER_REGISTRATION when the id or an address is
         taken.
         """
-        self.store.store.listen_session(self._session_changed)
-        await self.store.ensure_paths()
+        store = self.store
+        store.store.listen_session(self._session_changed)
+        await register.patiently(store, store.ensure_paths)
         self.configs.listen(CONFIG_TOPICS, self._topic_config_changed)
-        await register.check_addresses(self.store, registration)
-        await register.wait_for_earlier_life(self.store, registration, self.config)
-        await self._register(registration)
-        self._controller_watch = await self.store.store.watch_node(CONTROLLER, self._controller_changed)
+        await register.patiently(store, lambda: register.check_addresses(store, registration))
+        await register.patiently(store, lambda: register.wait_for_earlier_life(store, registration))
+        await register.patiently(store, lambda: self._register(registration))
+        self._controller_watch = await register.patiently(
+            store, lambda: store.store.watch_node(CONTROLLER, self._controller_changed)
+        )
         self._events.start()
-        await self._events.submit("Startup", self._elect)
+        try:
+            await self._events.submit("Startup", self._elect)
+        except ControllerMovedError:
+            logger.info("Another broker has become the controller meanwhile")
+        except StoreUnavailableError as error:
+            if not store.store.is_shared:
+                raise
+            # As at any later time: the event has been put back, and other brokers may elect a controller before.
+            logger.warning("The first election of a controller was interrupted; the broker tries again: %s", error)
         await self.current.channels.drain(self.broker_id)
 
     async def stop(self) -> None:
@@ -240,6 +253,19 @@ class KafkaController:
         logger.info("Broker %d is registered with epoch %d", registration.id, self.registration.epoch)
         for listener in self.registered:
             listener(self.registration.epoch)
+
+    async def update_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """Rewrite this broker's registration with other addresses.
+
+        DUPLICATE_BROKER_REGISTRATION when another broker has one of them.
+        """
+        if self.registration is None:
+            return
+        registration = self.registration._replace(endpoints=endpoints)
+        await register.check_addresses(self.store, registration)
+        await self.store.update_broker(registration)
+        self.registration = registration
+        logger.info("Broker %d is registered with its new addresses", registration.id)
 
     def update_config(self, config: BrokerConfig) -> None:
         """Apply a broker configuration whose dynamic part has changed."""
@@ -267,6 +293,22 @@ class KafkaController:
         except ControllerMovedError:
             raise errors.NotControllerError from None
 
+    async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool) -> int:
+        """Finalize levels of features; see feature_updates.run. NOT_CONTROLLER."""
+        version: int = await self.submit(
+            feature_updates.NAME, lambda: feature_updates.run(self.current, self.broker_id, updates, validate_only)
+        )
+        return version
+
+    async def update_features_with_zookeeper(
+        self, updates: Sequence[FeatureUpdate], validate_only: bool
+    ) -> tuple[dict[str, str], int]:
+        """Remove finalized features; see feature_updates.run_with_zookeeper. NOT_CONTROLLER."""
+        outcome: tuple[dict[str, str], int] = await self.submit(
+            feature_updates.NAME, lambda: feature_updates.run_with_zookeeper(self.current, updates, validate_only)
+        )
+        return outcome
+
     # --- election -----------------------------------------------------------------------------------------------------
 
     async def _elect(self) -> None:
@@ -293,8 +335,11 @@ class KafkaController:
             await self._take_over()
         except ControllerMovedError:
             raise
-        except Exception:
-            logger.exception("This broker failed to become the controller; it resigns")
+        except Exception as error:
+            if isinstance(error, StoreUnavailableError):
+                logger.warning("This broker failed to become the controller; it resigns: %s", error)
+            else:
+                logger.exception("This broker failed to become the controller; it resigns")
             await self._resign()
             await self.store.resign()
             raise

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kafkapy import errors
+from kafkapy.metadata.features import METADATA_VERSION
 from kafkapy.metadata.store import (
     BadVersionError,
     Check,
@@ -204,6 +205,12 @@ class ControllerStore:
             _, stat = await self.store.get(path)
             return broker._replace(epoch=stat.created_transaction)
 
+    async def update_broker(self, broker: BrokerRegistration) -> None:
+        """Write the registration of this broker again. NoNodeError without one."""
+        path = broker_path(broker.id)
+        _, stat = await self.store.get(path)
+        await self.store.commit([SetData(path, encode_broker(broker), stat.version)])
+
     async def _remove(self, path: str, version: int) -> None:
         try:
             await self.store.delete(path, version)
@@ -257,18 +264,18 @@ class ControllerStore:
         """Replace a topic's assignment. BadVersionError when it has changed."""
         await self.commit([SetData(topic_path(topic), encode_topic(assignment), version)])
 
-    async def update_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        """Replace the replicas of one partition in its topic's node.
+    async def update_assignments(self, topic: str, assignments: Mapping[int, ReplicaAssignment]) -> None:
+        """Replace the replicas of some partitions in their topic's node, in one write.
 
         NoNodeError when the topic is gone.
         """
-        path = topic_path(partition.topic)
+        path = topic_path(topic)
         while True:
             data, stat = await self.store.get(path)
-            topic = decode_topic(partition.topic, data)
-            changed = topic._replace(partitions={**topic.partitions, partition.partition: assignment})
+            found = decode_topic(topic, data)
+            changed = found._replace(partitions={**found.partitions, **assignments})
             try:
-                await self.set_topic(partition.topic, changed, stat.version)
+                await self.set_topic(topic, changed, stat.version)
             except BadVersionError:
                 continue  # a tool has added partitions meanwhile
             return
@@ -350,19 +357,23 @@ class ControllerStore:
                 continue  # a broker below IBP 3.0 has taken this block itself
             return block
 
-    async def set_up_features(self, enabled: bool, version: int) -> None:
+    async def set_up_features(self, enabled: bool, version: int, initial: Mapping[str, int]) -> None:
         """Bring /feature to the state that the inter-broker protocol version wants.
 
-        Finalized features stay when versioning is enabled already (KIP-584). `version` is the node's layout.
+        Finalized features stay when versioning is enabled already (KIP-584). `version` is the node's layout. `initial`
+        are the levels of a new cluster; where these name metadata.version, a node without it gets them too, because an
+        earlier kafkapy has written it.
         """
         while True:
             found = (await self.store.get_many([FEATURE]))[0]
-            features: Mapping[str, int] = {}
+            features = initial
             if found is not None:
                 was_enabled, finalized = decode_feature(found[0])
                 features = finalized if enabled and was_enabled else {}
                 if not was_enabled and finalized:
                     logger.warning("Features %s are in a disabled /feature and have no effect", sorted(finalized))
+                if METADATA_VERSION in initial and METADATA_VERSION not in features:
+                    features = initial
                 if feature_layout(found[0]) == version and (was_enabled, finalized) == (enabled, features):
                     return
             value = encode_feature(enabled, features, version)
@@ -372,6 +383,25 @@ class ControllerStore:
             except (BadVersionError, NodeExistsError, NoNodeError):
                 continue
             return
+
+    async def features(self) -> tuple[dict[str, int], int]:
+        """The finalized features, and the version of /feature."""
+        value, stat = await self.store.get(FEATURE)
+        return decode_feature(value)[1], stat.version
+
+    async def set_features(self, levels: Mapping[str, int], expected: int) -> int:
+        """Write the finalized features over an expected version of /feature; returns the new one.
+
+        FEATURE_UPDATE_FAILED when somebody else has written in between.
+        """
+        written, _ = await self.store.get(FEATURE)
+        value = encode_feature(True, levels, feature_layout(written))
+        try:
+            (stat,) = await self.commit([SetData(FEATURE, value, expected)])
+        except BadVersionError:
+            raise errors.error_for(errors.ErrorCode.FEATURE_UPDATE_FAILED) from None
+        assert isinstance(stat, Stat)
+        return stat.version
 
     # --- deletions ----------------------------------------------------------------------------------------------------
 

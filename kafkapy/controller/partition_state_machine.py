@@ -49,6 +49,12 @@ class ElectionStrategy(Enum):
     REASSIGNMENT = "reassignment"
 
 
+_NEEDED: Final = (ElectionStrategy.OFFLINE_PARTITION, ElectionStrategy.OFFLINE_PARTITION_UNCLEAN)
+"""Reasons of elections without which a partition stays offline."""
+NAMED: Final = 10
+"""So many partitions without a leader are named in a line of the log."""
+
+
 class PartitionStateMachine:
     """Moves partitions between states.
 
@@ -183,24 +189,20 @@ class PartitionStateMachine:
         context = self._context
         current = await self._store.partition_states(partitions)
         changed: dict[TopicPartition, PartitionState] = {}
+        without_state: list[TopicPartition] = []
+        of_later_controller: list[TopicPartition] = []
+        without_candidate: list[TopicPartition] = []
         for partition in partitions:
             state = current.get(partition)
             if state is None:
-                logger.error(
-                    "Partition %s has no state in the metadata store; the controller elects no leader", partition
-                )
+                without_state.append(partition)
                 continue
             if state.controller_epoch > context.epoch:
-                logger.error(
-                    "Partition %s has the epoch %d of a later controller, above %d; this controller elects no leader",
-                    partition,
-                    state.controller_epoch,
-                    context.epoch,
-                )
+                of_later_controller.append(partition)
                 continue
             elected = self._elect(partition, state, strategy)
             if elected is None:
-                logger.error("Partition %s has no replica that can be elected (%s)", partition, strategy.value)
+                without_candidate.append(partition)
                 continue
             if elected.unclean:
                 logger.warning(
@@ -213,6 +215,13 @@ class PartitionStateMachine:
                 controller_epoch=context.epoch,
                 recovering=state.recovering or (elected.unclean and self._tells_recovery),
             )
+        _tell_without_leader(logging.ERROR, without_state, "have no state in the metadata store")
+        _tell_without_leader(
+            logging.WARNING, of_later_controller, f"have the epoch of a later controller, above {context.epoch}"
+        )
+        # The broker that stops, or whoever wants another leader, asks again or hears of it.
+        level = logging.WARNING if strategy in _NEEDED else logging.INFO
+        _tell_without_leader(level, without_candidate, f"have no replica that can be elected ({strategy.value})")
         written, refused = await self._store.update_partition_states(changed)
         for partition, state in written.items():
             self._stats.unclean_elections += state.leader not in current[partition].isr
@@ -244,3 +253,11 @@ class PartitionStateMachine:
         context = self._context
         replicas: Iterable[int] = context.replicas_of(partition)
         return [each for each in replicas if context.is_replica_online(each, partition, with_shutting_down)]
+
+
+def _tell_without_leader(level: int, partitions: Sequence[TopicPartition], why: str) -> None:
+    """Log in one line that no leader was elected."""
+    if partitions:
+        some = ", ".join(map(str, partitions[:NAMED]))
+        more = f" and {len(partitions) - NAMED} more" if len(partitions) > NAMED else ""
+        logger.log(level, "Partitions get no leader because they %s: %s%s", why, some, more)

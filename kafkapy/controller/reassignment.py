@@ -146,54 +146,75 @@ class PartitionReassignments:
         self, begun: Mapping[TopicPartition, ReplicaAssignment]
     ) -> dict[TopicPartition, KafkaError | None]:
         results: dict[TopicPartition, KafkaError | None] = {}
-        for partition, assignment in begun.items():
+        moving: dict[TopicPartition, ReplicaAssignment] = {}
+        async for partition, assignment in in_slices(begun.items()):
             results[partition] = None
             if self._context.is_topic_being_deleted(partition.topic):
                 results[partition] = errors.UnknownTopicOrPartitionError("The partition does not exist.")
             elif assignment != self._assignment(partition) or partition in self._context.reassigning:
-                await self._reassign(partition, assignment)
+                moving[partition] = assignment
+        await self._reassign(moving)
         return results
 
     # --- progress -----------------------------------------------------------------------------------------------------
 
     async def resume(self, which: Callable[[TopicPartition, ReplicaAssignment], bool]) -> None:
         """Continue the running reassignments of which that is true."""
-        for partition in list(self._context.reassigning):
-            assignment = self._assignment(partition)
-            if assignment is not None and which(partition, assignment):
-                await self._reassign(partition, assignment)
+        known = {each: self._assignment(each) for each in self._context.reassigning}
+        await self._reassign({each: to for each, to in known.items() if to is not None and which(each, to)})
 
     async def isr_changed(self, partitions: Collection[TopicPartition]) -> None:
         """Complete the reassignments whose targets are in sync now."""
+        complete = {}
         for partition in partitions:
             if partition in self._context.reassigning:
                 assignment = self._context.assignment_of(partition)
                 if await self._is_complete(partition, assignment):
-                    await self._reassign(partition, assignment)
+                    complete[partition] = assignment
+        await self._reassign(complete)
 
-    async def _reassign(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        self._deletion.wait_for_reassignment(partition.topic)
-        await self._update_assignment(partition, assignment)
-        if await self._is_complete(partition, assignment):
-            await self._complete(partition, assignment)
-            return
-        await self._raise_epoch(partition, assignment)
-        for broker in assignment.adding:
-            replica = Replica(partition, broker)
-            if self._context.replica_state(replica) is ReplicaStatus.NON_EXISTENT:
-                # The broker has just been told, as the one of a new replica.
-                self._context.put_replica_state(replica, ReplicaStatus.NEW)
+    async def _reassign(self, moving: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+        """Bring partitions to the next phase.
 
-    async def _update_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        The node of a topic is written once for all its partitions, because it holds all of them.
+        """
+        await self._update_assignments(moving)
+        complete = {}
+        for partition, assignment in moving.items():
+            if await self._is_complete(partition, assignment):
+                complete[partition] = assignment
+                continue
+            await self._raise_epoch(partition, assignment)
+            for broker in assignment.adding:
+                replica = Replica(partition, broker)
+                if self._context.replica_state(replica) is ReplicaStatus.NON_EXISTENT:
+                    # The broker has just been told, as the one of a new replica.
+                    self._context.put_replica_state(replica, ReplicaStatus.NEW)
+        if complete:
+            await self._complete(complete)
+
+    async def _update_assignments(self, moving: Mapping[TopicPartition, ReplicaAssignment]) -> None:
         """Phase U: the store comes first, so that the next controller can resume."""
         context = self._context
-        current = context.assignment_of(partition)
-        if current != assignment:
-            logger.info("Assignment of partition %s changes from %s to %s", partition, current, assignment)
-            await self._store.update_assignment(partition, assignment)
-            context.put_assignment(partition, assignment)
-            await self._remove(partition, [each for each in current.replicas if each not in assignment.replicas])
-        context.reassigning[partition] = None
+        before = {each: context.assignment_of(each) for each in moving}
+        changed = {each: to for each, to in moving.items() if to != before[each]}
+        for topic in dict.fromkeys(each.topic for each in moving):
+            self._deletion.wait_for_reassignment(topic)
+        await self._write(changed)
+        for partition, assignment in moving.items():
+            if partition in changed:
+                current = before[partition]
+                logger.info("Assignment of partition %s changes from %s to %s", partition, current, assignment)
+                context.put_assignment(partition, assignment)
+                await self._remove(partition, [each for each in current.replicas if each not in assignment.replicas])
+            context.reassigning[partition] = None
+
+    async def _write(self, changed: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+        by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
+        for partition, assignment in changed.items():
+            by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
+        for topic, assignments in by_topic.items():
+            await self._store.update_assignments(topic, assignments)
 
     async def _is_complete(self, partition: TopicPartition, assignment: ReplicaAssignment) -> bool:
         if not assignment.is_being_reassigned:
@@ -227,23 +248,25 @@ class PartitionReassignments:
 
     # --- completion ---------------------------------------------------------------------------------------------------
 
-    async def _complete(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+    async def _complete(self, moved: Mapping[TopicPartition, ReplicaAssignment]) -> None:
         """Phase B."""
         context = self._context
-        added = [Replica(partition, broker) for broker in assignment.adding]
-        new = [each for each in added if context.replica_state(each) is not ReplicaStatus.ONLINE]
-        await self._replicas.handle_state_changes(new, ReplicaStatus.ONLINE)
-        completed = ReplicaAssignment(assignment.target)
-        context.put_assignment(partition, completed)
-        await self._move_leader(partition, completed)
-        await self._remove(partition, assignment.removing)
-        await self._store.update_assignment(partition, completed)
-        await self._store.remove_reassignments(lambda each, to: each == partition and to == completed.replicas)
-        context.reassigning.pop(partition, None)
-        self._batch.add_update_metadata(context.live_brokers, [partition])
+        completed = {each: ReplicaAssignment(assignment.target) for each, assignment in moved.items()}
+        for partition, assignment in moved.items():
+            added = [Replica(partition, broker) for broker in assignment.adding]
+            new = [each for each in added if context.replica_state(each) is not ReplicaStatus.ONLINE]
+            await self._replicas.handle_state_changes(new, ReplicaStatus.ONLINE)
+            context.put_assignment(partition, completed[partition])
+            await self._move_leader(partition, completed[partition])
+            await self._remove(partition, assignment.removing)
+        await self._write(completed)
+        await self._store.remove_reassignments(lambda each, to: each in completed and to == completed[each].replicas)
+        for partition, assignment in completed.items():
+            context.reassigning.pop(partition, None)
+            logger.info("Reassignment of partition %s to brokers %s is complete", partition, list(assignment.replicas))
+        self._batch.add_update_metadata(context.live_brokers, list(completed))
         self._batch.send()
-        logger.info("Reassignment of partition %s to brokers %s is complete", partition, list(completed.replicas))
-        await self._deletion.retry([partition.topic])
+        await self._deletion.retry(dict.fromkeys(each.topic for each in completed))
 
     async def _move_leader(self, partition: TopicPartition, completed: ReplicaAssignment) -> None:
         leader = self._context.leadership[partition].leader if partition in self._context.leadership else -1

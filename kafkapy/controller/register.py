@@ -8,21 +8,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from kafkapy import errors
 from kafkapy.controller.controller_store import ControllerStore
+from kafkapy.metadata.store import StoreUnavailableError
 from kafkapy.metadata.znodes import BROKER_IDS, BrokerRegistration
-
-if TYPE_CHECKING:
-    from kafkapy.config.broker import BrokerConfig
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
 LOOK_S: Final = 0.2
 """The pause in seconds between two looks at a registration that is about to end."""
 SESSIONS: Final = 2
-"""So many session timeouts a start waits for the end of this broker's earlier session."""
+"""So many session timeouts a start waits for a silent store, and for the end of this broker's earlier session."""
+
+T = TypeVar("T")
 
 
 def taken(broker_id: int) -> errors.KafkaError:
@@ -46,14 +47,14 @@ async def check_addresses(store: ControllerStore, registration: BrokerRegistrati
                 )
 
 
-async def wait_for_earlier_life(store: ControllerStore, registration: BrokerRegistration, config: BrokerConfig) -> None:
+async def wait_for_earlier_life(store: ControllerStore, registration: BrokerRegistration) -> None:
     """Wait until the registration of this broker's earlier process has ended.
 
     A process that was killed stays registered until its session ends. It is this broker's when it has the addresses
     that this process listens on now; DUPLICATE_BROKER_REGISTRATION at once for another one, and after two session
     timeouts.
     """
-    deadline = time.monotonic() + SESSIONS * config.get_int("zookeeper.session.timeout.ms") / 1000
+    deadline = time.monotonic() + SESSIONS * store.store.session_timeout_s
     said = False
     while (found := await _read(store, registration.id)) is not None:
         if found.endpoints != registration.endpoints or time.monotonic() > deadline:
@@ -62,6 +63,22 @@ async def wait_for_earlier_life(store: ControllerStore, registration: BrokerRegi
             logger.info("The start waits for the end of this broker's earlier session, which was not closed")
             said = True
         await asyncio.sleep(LOOK_S)
+
+
+async def patiently(store: ControllerStore, step: Callable[[], Awaitable[T]]) -> T:
+    """Run a step of the start, and again while the store does not answer; returns its result.
+
+    StoreUnavailableError after two session timeouts, and at once from a store without sessions.
+    """
+    deadline = time.monotonic() + SESSIONS * store.store.session_timeout_s
+    while True:
+        try:
+            return await step()
+        except StoreUnavailableError as error:
+            if time.monotonic() >= deadline:
+                raise
+            logger.warning("The start is interrupted; the broker tries again: %s", error)
+            await asyncio.sleep(LOOK_S)
 
 
 async def _read(store: ControllerStore, broker_id: int) -> BrokerRegistration | None:

@@ -20,11 +20,13 @@ from kafkapy.controller.topic_validation import MAX_PARTITIONS_PER_REQUEST, Topi
 from kafkapy.errors import KafkaError
 from kafkapy.metadata.store import Create, NodeExistsError
 from kafkapy.metadata.znodes import CONFIG_TOPICS, TopicAssignment, encode_topic, topic_path
+from kafkapy.policies import RequestedTopic, check_topic
 from kafkapy.slices import in_slices
 from kafkapy.types import ZERO_UUID, TopicPartition, random_uuid, uuid_to_string
 
 if TYPE_CHECKING:
     from kafkapy.controller.controller import KafkaController
+    from kafkapy.policies import CreateTopicPolicy
 
 logger = logging.getLogger("kafka.server.ZkAdminManager")
 
@@ -53,8 +55,9 @@ class TopicAdmin:
     not the controller.
     """
 
-    def __init__(self, controller: KafkaController) -> None:
+    def __init__(self, controller: KafkaController, policy: CreateTopicPolicy | None = None) -> None:
         self._controller = controller
+        self._policy = policy
         self._running: set[asyncio.Task[None]] = set()
 
     # --- create -------------------------------------------------------------------------------------------------------
@@ -100,6 +103,7 @@ class TopicAdmin:
         async for topic in in_slices(topics):
             try:
                 plan = plan_topic(topic, self._controller.context, self._controller.config, budget)
+                check_topic(self._policy, _requested(topic, plan))
                 budget -= len(plan.assignments)
                 if not validate_only:
                     record(len(plan.assignments))
@@ -349,3 +353,9 @@ def _has_ids(topics: Sequence[str | UUID]) -> bool:
 def _log_late_error(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         logger.error("An administrative request failed after its timeout", exc_info=task.exception())
+
+
+def _requested(topic: NewTopic, plan: TopicPlan) -> RequestedTopic:
+    if topic.assignments:
+        return RequestedTopic(plan.name, None, None, topic.assignments, plan.configs)
+    return RequestedTopic(plan.name, len(plan.assignments), plan.replication_factor, None, plan.configs)

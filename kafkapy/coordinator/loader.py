@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.records import CoordinatorRecord, RecordTypes
 from kafkapy.coordinator.writer import LoadedBatch, PartitionWriter
+from kafkapy.errors import CorruptMessageError
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("kafka.coordinator.Loader")
@@ -64,6 +65,7 @@ class Load:
         self._done = done
         self._failed = failed
         self._cancelled = False
+        self._skipped_records = 0
         self.records = 0
 
     def start(self) -> None:
@@ -81,7 +83,7 @@ class Load:
 
         def got(read: tuple[list[_Batch], int, bool]) -> None:
             batches, next_offset, at_end = read
-            self._apply(batches, 0, self._done if at_end else lambda: self._read(next_offset))
+            self._apply(batches, 0, self._finish if at_end else lambda: self._read(next_offset))
 
         self._clock.run_blocking(work, got, self._fail)
 
@@ -89,13 +91,24 @@ class Load:
         """Decode a batch on a worker thread."""
         records = []
         for key, value in batch.records:
-            record = self._types.decode(key, value)
+            try:
+                record = self._types.decode(key, value)
+            except CorruptMessageError as error:
+                # A coordinator never writes such a record: a client did, and the other groups are not to suffer.
+                self._skipped(logging.ERROR, f"{error}")
+                continue
             if record is None:
-                logger.warning("The coordinator skips a record of unknown type in %s", self._partition)
+                self._skipped(logging.WARNING, "the type of its key is unknown")
             else:
                 records.append(record)
         producer_id = batch.producer_id if batch.is_transactional else -1
         return _Batch(records, producer_id, batch.producer_epoch, batch.committed)
+
+    def _skipped(self, level: int, reason: str) -> None:
+        """Count a skipped record, and log the first of a load."""
+        self._skipped_records += 1
+        if self._skipped_records == 1:
+            logger.log(level, "The coordinator skips a record in %s: %s", self._partition, reason)
 
     def _apply(self, batches: list[_Batch], start: int, then: Callable[[], None]) -> None:
         if self._cancelled:
@@ -121,6 +134,11 @@ class Load:
             self._target.apply(record, batch.producer_id, batch.producer_epoch)
         self.records += len(batch.records)
         return len(batch.records)
+
+    def _finish(self) -> None:
+        if self._skipped_records > 1:
+            logger.error("The coordinator skipped %d records in %s", self._skipped_records, self._partition)
+        self._done()
 
     def _fail(self, error: Exception) -> None:
         if not self._cancelled:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from kafkapy.errors import CorruptMessageError
+from kafkapy.errors import CorruptMessageError, UnsupportedVersionError
 from kafkapy.protocol.schema import DecodeError, Record
 
 _VERSION = struct.Struct(">h")
@@ -51,10 +51,11 @@ class RecordTypes:
     def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
         """A record of the log; None for an unknown type.
 
-        An unknown type is skipped (KIP-915). CORRUPT_MESSAGE for bytes that do not match their version.
+        An unknown type is skipped (KIP-915). CORRUPT_MESSAGE for bytes that do not match their version, and
+        UNSUPPORTED_VERSION for a value of a version above the known ones, which a newer broker wrote.
         """
         if len(key) < _VERSION.size:
-            raise CorruptMessageError(f"the key of a coordinator's record has at least {_VERSION.size} bytes")
+            raise CorruptMessageError(f"a key of {len(key)} bytes is too short for a version")
         (key_version,) = _VERSION.unpack_from(key)
         kind = self.kinds.get(key_version)
         if kind is None:
@@ -63,6 +64,8 @@ class RecordTypes:
             _, decoded_key = kind[0].decode_versioned(key)
             if value is None:
                 return CoordinatorRecord(decoded_key, key_version, None)
+            if int.from_bytes(value[:2], "big", signed=True) > kind[1].VERSIONS.high:
+                raise UnsupportedVersionError(f"a {kind[1].__name__} record is newer than {kind[1].VERSIONS.high}")
             value_version, decoded_value = kind[1].decode_versioned(value)
             return CoordinatorRecord(decoded_key, key_version, decoded_value, value_version)
         except DecodeError as error:

@@ -27,7 +27,7 @@ from kafkapy._speedups.log.cleaner_throttle import CleanerThrottle
 from kafkapy._speedups.log.offset_map import OffsetMap
 from kafkapy._speedups.log.open_files import open_limit
 from kafkapy._speedups.log.partition_log import PartitionLog
-from kafkapy.errors import ConfigError
+from kafkapy.errors import ErrorCode, error_for
 from kafkapy.log.cleaned_files import CleanedFiles
 from kafkapy.log.cleaner_manager import LogCleanerManager, LogToClean
 from kafkapy.log.retention import apply_retention
@@ -200,7 +200,7 @@ class CleanerSettings(NamedTuple):
 
 
 def check_reconfiguration(old: BrokerConfig, new: BrokerConfig) -> None:
-    """ConfigError for a number of cleaner threads that is out of range.
+    """INVALID_REQUEST for a number of cleaner threads that is out of range.
 
     A running broker goes to at least half and at most double of the current number at once, and never to none. Source:
     kafka.log.LogCleaner.validateReconfiguration.
@@ -208,10 +208,15 @@ def check_reconfiguration(old: BrokerConfig, new: BrokerConfig) -> None:
     current, wanted = CleanerSettings.of(old).threads, CleanerSettings.of(new).threads
     if wanted == current:
         return
-    least, most = max(current // 2, 1), current * 2
-    if not least <= wanted <= most:
-        reason = f"a running broker with {current} cleaner threads takes {least} to {most}; larger changes go in steps"
-        raise ConfigError("log.cleaner.threads", wanted, reason)
+    if wanted < 1:
+        text = "Log cleaner threads should be at least 1"
+    elif wanted < current // 2:
+        text = f"Log cleaner threads cannot be reduced to less than half the current value {current}"
+    elif wanted > current * 2:
+        text = f"Log cleaner threads cannot be increased to more than double the current value {current}"
+    else:
+        return
+    raise error_for(ErrorCode.INVALID_REQUEST, text)
 
 
 class LogCleaner:

@@ -385,6 +385,15 @@ class LogManager:
                     raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be truncated: {error.strerror}") from error
         return dropped
 
+    def update_broker_config(self, config: BrokerConfig) -> None:
+        """Follow a changed configuration of the broker: cleaner, and expiry of producer ids."""
+        before = self._expiration_ms()
+        self.config = config
+        self.cleaner.reconfigure()
+        if self._expiration_ms() != before:
+            for log in self.logs().values():
+                log.producer_id_expiration_ms = self._expiration_ms()
+
     def _expiration_ms(self) -> int:
         """producer.id.expiration.ms as it is configured now."""
         return self.config.get_int("producer.id.expiration.ms")

@@ -96,13 +96,17 @@ class ConfigRepository:
         """Read the settings of these entity types, and begin to follow changes."""
         await self._changes.start()
         for entity_type in entity_types:
-            try:
-                entities = await self._store.children(f"{CONFIG}/{entity_type}")
-            except NoNodeError:
-                continue
-            await self._load(entity_type, entities)
-            if entity_type == CONFIG_USERS:
-                await self._load(entity_type, await self._clients_of_users(entities))
+            await self.load_all(entity_type)
+
+    async def load_all(self, entity_type: str) -> None:
+        """Read the settings of every entity of a type, which are up to date from then on."""
+        try:
+            entities = await self._store.children(f"{CONFIG}/{entity_type}")
+        except NoNodeError:
+            return
+        await self._load(entity_type, entities)
+        if entity_type == CONFIG_USERS:
+            await self._load(entity_type, await self._clients_of_users(entities))
 
     async def _clients_of_users(self, users: Sequence[str]) -> list[str]:
         """The client ids of users with quotas, as names below the entity type."""

@@ -148,6 +148,11 @@ class EtcdStore(MetadataStore):
         return True
 
     @property
+    def session_timeout_s(self) -> float:
+        """The lease's time to live in seconds."""
+        return math.ceil(self._session_s)
+
+    @property
     def is_connected(self) -> bool:
         """Whether the lease has been renewed lately."""
         return self._state is SessionState.CONNECTED

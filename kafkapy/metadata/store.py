@@ -233,6 +233,11 @@ class MetadataStore(ABC):
         return False
 
     @property
+    def session_timeout_s(self) -> float:
+        """Seconds until a killed process's session ends; 0: at once."""
+        return 0.0
+
+    @property
     def is_connected(self) -> bool:
         """Whether the store answers now; without a connection, requests may wait for long."""
         return True

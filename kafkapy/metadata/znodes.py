@@ -119,6 +119,8 @@ class BrokerRegistration(NamedTuple):
 
     A broker that registers again has a higher one.
     """
+    features: tuple[tuple[str, int, int], ...] = ()
+    """Supported features: (name, lowest level, highest level)."""
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """The advertised address of a listener."""
@@ -140,7 +142,7 @@ def encode_broker(broker: BrokerRegistration, timestamp_ms: int | None = None) -
     """
     plain = next((e for e in broker.endpoints if e.security_protocol is SecurityProtocol.PLAINTEXT), None)
     value: dict[str, Any] = {
-        "features": {},
+        "features": {name: {"min_version": low, "max_version": high} for name, low, high in broker.features},
         "listener_security_protocol_map": {e.listener_name: e.security_protocol.name for e in broker.endpoints},
         "endpoints": [e.connection_string for e in broker.endpoints],
         "jmx_port": broker.jmx_port,
@@ -167,7 +169,11 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerRegistr
     else:
         protocols = value.get("listener_security_protocol_map") or {p.name: p.name for p in SecurityProtocol}
         endpoints = tuple(_parse_endpoint(text, protocols, what) for text in _field(value, "endpoints", list, what))
-    return BrokerRegistration(broker_id, endpoints, value.get("rack"), int(value.get("jmx_port", -1)), epoch)
+    features = tuple(
+        (name, int(levels["min_version"]), int(levels["max_version"]))
+        for name, levels in (value.get("features") or {}).items()
+    )
+    return BrokerRegistration(broker_id, endpoints, value.get("rack"), int(value.get("jmx_port", -1)), epoch, features)
 
 
 def _parse_endpoint(text: str, protocols: Mapping[str, str], what: str) -> Endpoint:

@@ -193,6 +193,11 @@ class ZooKeeperStore(MetadataStore):
         return True
 
     @property
+    def session_timeout_s(self) -> float:
+        """The configured session timeout in seconds."""
+        return self._session_s
+
+    @property
     def is_connected(self) -> bool:
         """Whether a server of the ensemble has this session."""
         return bool(self._client.connected)

@@ -12,8 +12,6 @@ The order of a start and a stop:
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import logging
 import os
 import socket
@@ -21,6 +19,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kafkapy._speedups.base.event_queue import EventQueue
@@ -36,7 +35,9 @@ from kafkapy._speedups.requests.request_header import ApiTable
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.config_def import MAX_INT
 from kafkapy.errors import ConfigError
-from kafkapy.types import Endpoint
+from kafkapy.network.listen_sockets import open_listen_socket
+from kafkapy.network.network_threads import NetworkThreads, start_thread
+from kafkapy.types import Endpoint, SecurityProtocol
 
 if TYPE_CHECKING:
     from kafkapy._speedups.base.tls import TlsContext
@@ -61,6 +62,8 @@ THREAD_END_S: Final = 5.0
 
 CONTROL_REQUESTS: Final = 20
 """Requests of the controller that may wait; it sends one at a time."""
+MOST_LISTENERS: Final = 256
+"""Different listeners that a broker process may open, one after the other."""
 
 
 def usable_cores(most: int) -> int:
@@ -88,10 +91,33 @@ class ListenerSecurity(NamedTuple):
 
 
 class ListenerLimits(NamedTuple):
-    """listener.name.<name>.max.connections and .max.connection.creation.rate (per second, 0: unlimited)."""
+    """listener.name.<name>.max.connections, .max.connection.creation.rate (per second, 0: unlimited) and
+    .num.network.threads (None: the listener uses the threads of all listeners)."""
 
     max_connections: int = MAX_INT
     max_connection_creation_rate: float = 0.0
+    num_network_threads: int | None = None
+
+
+@dataclass(slots=True)
+class _Listener:
+    """A listener with its listen socket, and its Acceptor once connections are accepted."""
+
+    endpoint: Endpoint
+    index: int
+    socket: socket.socket | None = None
+    acceptor: Acceptor | None = None
+    thread: threading.Thread | None = None
+
+    def end(self) -> None:
+        """Stop the Acceptor and close the listen socket; open connections go on."""
+        if self.acceptor is not None and self.thread is not None:
+            self.acceptor.stop()
+            self.thread.join(THREAD_END_S)
+            self.acceptor = self.thread = None
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +174,7 @@ class SocketServerConfig:
                 endpoint.listener_name: ListenerLimits(
                     int(_listener_value(config, endpoint.listener_name, "max.connections", MAX_INT)),
                     _rate(_listener_value(config, endpoint.listener_name, "max.connection.creation.rate", 0)),
+                    _listener_value(config, endpoint.listener_name, "num.network.threads", None),
                 )
                 for endpoint in config.listeners
             },
@@ -155,7 +182,7 @@ class SocketServerConfig:
         )
 
 
-def _listener_value(config: BrokerConfig, listener: str, name: str, default: int) -> Any:
+def _listener_value(config: BrokerConfig, listener: str, name: str, default: int | None) -> Any:
     """The listener's value alone: the broker-wide key is a separate limit."""
     key = f"listener.name.{listener.lower()}.{name}"
     is_set = key in config
@@ -166,6 +193,19 @@ def _set_or(config: BrokerConfig, name: str, otherwise: Otherwise) -> int | Othe
     """The value of a key that somebody has set; Kafka's default for it is not used here."""
     is_set = any(name in layer for layer in (config.static, config.dynamic, config.dynamic_default))
     return config.get_int(name) if is_set else otherwise
+
+
+def _check_security(endpoint: Endpoint, config: SocketServerConfig) -> None:
+    """A listener that asks for less than its protocol says would serve everybody. ConfigError."""
+    protocol = endpoint.security_protocol
+    security = config.listener_security.get(endpoint.listener_name, ListenerSecurity())
+    if (protocol.tls, protocol.sasl) != (security.tls is not None, security.sasl):
+        reason = f"the security protocol {protocol.name} of this listener is not set up"
+        raise ConfigError("listeners", endpoint.listener_name, reason)
+
+
+def _but_tls(security: ListenerSecurity | None) -> ListenerSecurity | None:
+    return None if security is None else security._replace(tls=None)
 
 
 def _rate(value: float) -> float:
@@ -195,32 +235,20 @@ class SocketServer:
 
         `most_connections` is what the limit of open files leaves for connections; max.connections is bounded by it.
         """
-        self._check_security(config)
+        for endpoint in config.listeners:
+            _check_security(endpoint, config)
         self.config = config
-        self._names = [endpoint.listener_name for endpoint in config.listeners]
-        inter_broker = config.inter_broker_listener_name
-        self._inter_broker_index = self._names.index(inter_broker) if inter_broker in self._names else -1
+        self.listener_names: list[str] = []
+        """By listener index, with those of removed listeners."""
+        self._protocols: list[tuple[str, SecurityProtocol]] = []
+        """Names and protocols by listener index; the channels have this very list."""
+        self._securities: list[ListenerSecurity | None] = []
+        self._listeners: dict[str, _Listener] = {}
         self.quotas = ConnectionQuotas(
-            len(self._names),
-            self._inter_broker_index,
-            config.quota_window_num,
-            config.quota_window_size_seconds * 1000,
+            MOST_LISTENERS, -1, config.quota_window_num, config.quota_window_size_seconds * 1000
         )
         self.memory_pool = MemoryPool(config.queued_max_request_bytes)
         self.registry = ConnectionRegistry(self.quotas, events)
-        for name, security in config.listener_security.items():
-            self.registry.secure_listener(
-                self._names.index(name),
-                security.tls,
-                security.sasl,
-                security.raw_tokens,
-                security.sasl_server_max_receive_size,
-                min(security.setup_timeout_ms, config.connections_max_idle_ms)
-                if config.connections_max_idle_ms >= 0
-                else security.setup_timeout_ms,
-                security.connection_failed_authentication_delay_ms,
-                security.ask_principal,
-            )
         self._apis = ApiTable(apis)
         self.request_channel = self._make_channel(plane, config.queued_max_requests)
         self.control_channel: RequestChannel | None = None
@@ -231,32 +259,67 @@ class SocketServer:
         self._plane = plane
         self._most_connections = most_connections
         self._said_connections = -1
-        self._processors: list[Processor] = []
-        """The clients' Processors, then the controller's."""
-        self._acceptors: list[Acceptor] = []
-        self._sockets: list[socket.socket] = []
-        self._processor_threads: list[threading.Thread] = []
-        self._acceptor_threads: list[threading.Thread] = []
+        self._pools: dict[str, NetworkThreads] = {}
+        """The network threads by the listener that they are for alone; "": of the other listeners."""
+        self._accepts = False
+        for endpoint in config.listeners:
+            self._listeners[endpoint.listener_name] = self._make_listener(endpoint)
         self.update_limits(config)
 
     def _make_channel(self, plane: DataPlane, queued_max_requests: int) -> RequestChannel:
-        listeners = [(endpoint.listener_name, endpoint.security_protocol) for endpoint in self.config.listeners]
-        return RequestChannel(plane, self.registry, self.memory_pool, self._apis, listeners, queued_max_requests)
+        return RequestChannel(plane, self.registry, self.memory_pool, self._apis, self._protocols, queued_max_requests)
 
     @property
     def request_channels(self) -> list[RequestChannel]:
         """Every channel with requests for Python."""
         return [self.request_channel] if self.control_channel is None else [self.request_channel, self.control_channel]
 
-    @staticmethod
-    def _check_security(config: SocketServerConfig) -> None:
-        """A listener that asks for less than its protocol says would serve everybody."""
-        for endpoint in config.listeners:
-            protocol = endpoint.security_protocol
-            security = config.listener_security.get(endpoint.listener_name, ListenerSecurity())
-            if (protocol.tls, protocol.sasl) != (security.tls is not None, security.sasl):
-                reason = f"the security protocol {protocol.name} of this listener is not set up"
-                raise ConfigError("listeners", endpoint.listener_name, reason)
+    def _make_listener(self, endpoint: Endpoint) -> _Listener:
+        """A listener with its index, and what its connections must pass. ConfigError after too many listeners."""
+        name = endpoint.listener_name
+        security = self.config.listener_security.get(name)
+        index = self._free_index(endpoint, security)
+        if index == len(self.listener_names):
+            self.listener_names.append(name)
+            self._protocols.append((name, endpoint.security_protocol))
+            self._securities.append(security)
+            if security is not None:
+                self._secure(index, security)
+        elif security is not None and security.tls is not None:
+            self.registry.replace_tls(index, security.tls)
+        return _Listener(endpoint, index)
+
+    def _free_index(self, endpoint: Endpoint, security: ListenerSecurity | None) -> int:
+        """The index of an earlier listener of that name and security without connections, else a new one.
+
+        An index is never that of another name: requests under way know their listener by it.
+        """
+        used = {each.index for each in self._listeners.values()}
+        for index, known in enumerate(self._protocols):
+            if (
+                index not in used
+                and known == (endpoint.listener_name, endpoint.security_protocol)
+                and _but_tls(self._securities[index]) == _but_tls(security)
+                and self.quotas.listener_count(index) == 0
+            ):
+                return index
+        if len(self._protocols) == MOST_LISTENERS:
+            reason = f"a broker process opens at most {MOST_LISTENERS} different listeners; restart it"
+            raise ConfigError("listeners", endpoint.listener_name, reason)
+        return len(self._protocols)
+
+    def _secure(self, index: int, security: ListenerSecurity) -> None:
+        idle_ms, setup_ms = self.config.connections_max_idle_ms, security.setup_timeout_ms
+        self.registry.secure_listener(
+            index,
+            security.tls,
+            security.sasl,
+            security.raw_tokens,
+            security.sasl_server_max_receive_size,
+            min(setup_ms, idle_ms) if idle_ms >= 0 else setup_ms,
+            security.connection_failed_authentication_delay_ms,
+            security.ask_principal,
+        )
 
     # --- start and stop ---------------------------------------------------------------------------------------------
 
@@ -266,56 +329,77 @@ class SocketServer:
         OSError that says which listener and why (port taken, no such address, not permitted).
         """
         try:
-            for endpoint in self.config.listeners:
-                self._sockets.append(self._open_listen_socket(endpoint))
+            for listener in self._listeners.values():
+                listener.socket = self._open_listen_socket(listener.endpoint)
             self.workers.start()
         except OSError:
             self._close_sockets()
             raise
-        for index in range(self.config.num_network_threads):
-            self._add_processor(self.request_channel, str(index))
-        if self.control_channel is not None:
-            self._add_processor(self.control_channel, "control-plane")
+        for name, count in self._pool_sizes().items():
+            self._pool(name).grow(count)
 
-    def _add_processor(self, channel: RequestChannel, name: str) -> None:
+    def _open_listen_socket(self, endpoint: Endpoint) -> socket.socket:
         config = self.config
-        processor = Processor(channel, config.socket_request_max_bytes, config.connections_max_idle_ms, self.workers)
-        self._processors.append(processor)
-        self._processor_threads.append(_start(processor.run, f"kafka-network-thread-{name}"))
+        return open_listen_socket(endpoint, config.socket_receive_buffer_bytes, config.socket_listen_backlog_size)
+
+    def _pool_sizes(self) -> dict[str, int]:
+        """Threads of each pool: of the listeners together, and of those with threads for themselves."""
+        config = self.config
+        sizes = {"": config.num_network_threads}
+        for name in self._listeners:
+            if name == config.control_plane_listener_name:
+                sizes[name] = 1
+            elif (own := config.listener_limits.get(name, ListenerLimits()).num_network_threads) is not None:
+                sizes[name] = own
+        return sizes
+
+    def _pool(self, name: str) -> NetworkThreads:
+        pool = self._pools.get(name)
+        if pool is None:
+            control = self.control_channel if name and name == self.config.control_plane_listener_name else None
+            make = partial(self._make_processor, control or self.request_channel)
+            pool = self._pools[name] = NetworkThreads(make, f"{name}-" if name else "")
+        return pool
+
+    def _pool_of(self, listener_name: str) -> NetworkThreads:
+        return self._pool(listener_name if listener_name in self._pool_sizes() else "")
+
+    def _make_processor(self, channel: RequestChannel) -> Processor:
+        config = self.config
+        return Processor(channel, config.socket_request_max_bytes, config.connections_max_idle_ms, self.workers)
 
     def enable_request_processing(self) -> None:
         """Accept connections. Called when everything that requests need is there."""
+        self._accepts = True
+        for listener in self._listeners.values():
+            self._accept(listener)
+
+    def _accept(self, listener: _Listener) -> None:
         chosen = self.config.socket_send_buffer_bytes
-        clients = self._processors[: self.config.num_network_threads]
-        control = self._processors[self.config.num_network_threads :]
-        for index, listen_socket in enumerate(self._sockets):
-            acceptor = Acceptor(
-                self.registry,
-                listen_socket,
-                control if self._names[index] == self.config.control_plane_listener_name else clients,
-                index,
-                index == self._inter_broker_index,
-                SEND_BUFFER if chosen is None else chosen,
-                SYSTEM_BUFFER if chosen is None else chosen,
-            )
-            self._acceptors.append(acceptor)
-            self._acceptor_threads.append(_start(acceptor.run, f"kafka-socket-acceptor-{self._names[index]}"))
-            logger.info(
-                "Listener %s accepts connections on port %d", self._names[index], self.bound_port(self._names[index])
-            )
+        name = listener.endpoint.listener_name
+        assert listener.socket is not None
+        listener.acceptor = Acceptor(
+            self.registry,
+            listener.socket,
+            self._pool_of(name).processors,
+            listener.index,
+            name == self.config.inter_broker_listener_name,
+            SEND_BUFFER if chosen is None else chosen,
+            SYSTEM_BUFFER if chosen is None else chosen,
+        )
+        listener.thread = start_thread(listener.acceptor.run, f"kafka-socket-acceptor-{name}")
+        logger.info("Listener %s accepts connections on port %d", name, self.bound_port(name))
 
     def stop_accepting(self) -> None:
         """Stop the Acceptors and close the listen sockets.
 
         New clients are refused, open connections go on.
         """
-        for acceptor in self._acceptors:
-            acceptor.stop()
-        for thread in self._acceptor_threads:
-            thread.join(THREAD_END_S)
-        self._acceptors.clear()
-        self._acceptor_threads.clear()
-        self._close_sockets()
+        for listener in self._listeners.values():
+            if listener.acceptor is not None:
+                listener.acceptor.stop()
+        for listener in self._listeners.values():
+            listener.end()
 
     def begin_shutdown(self, timeout_s: float) -> None:
         """Stop accepting, read no more requests, answer requests in flight within `timeout_s`.
@@ -323,13 +407,13 @@ class SocketServer:
         Returns at once. Requests that Python has can still be answered, so the control loop goes on until `shutdown`.
         """
         self.stop_accepting()
-        for processor in self._processors:
-            processor.begin_stop(int(timeout_s * 1000))
+        for pool in self._pools.values():
+            pool.begin_stop(int(timeout_s * 1000))
 
     @property
     def stopped(self) -> bool:
         """Whether every network thread has ended."""
-        return not any(thread.is_alive() for thread in self._processor_threads)
+        return all(pool.stopped for pool in self._pools.values())
 
     def shutdown(self, timeout_s: float = 10.0) -> None:
         """`begin_shutdown` and wait for the network threads.
@@ -339,15 +423,83 @@ class SocketServer:
         """
         deadline = time.monotonic() + timeout_s
         self.begin_shutdown(timeout_s)
-        for thread in self._processor_threads:
-            thread.join(max(0.0, deadline - time.monotonic()) + THREAD_END_S)
+        for pool in self._pools.values():
+            pool.join(deadline, THREAD_END_S)
         if self.stopped:
-            # Their descriptors are closed with them.
-            self._processors.clear()
-            self._processor_threads.clear()
+            for pool in self._pools.values():
+                pool.clear()
             self.workers.stop()
         else:
             logger.error("A network thread did not end within %.1f s", timeout_s + THREAD_END_S)
+
+    # --- changes at run time ----------------------------------------------------------------------------------------
+
+    def reconfigure(self, config: SocketServerConfig) -> list[OSError]:
+        """Put a new configuration into force: network threads, worker threads, limits, listeners.
+
+        A listener of the same name keeps its address and security. Returns the errors of listeners that cannot be
+        opened; the others are open. Connections of a removed listener stay open until `close_removed`.
+        """
+        self.config = config
+        errors: list[OSError] = []
+        wanted = {endpoint.listener_name: endpoint for endpoint in config.listeners}
+        for name in [name for name in self._listeners if name not in wanted]:
+            removed = self._listeners.pop(name)
+            removed.end()
+            logger.info("Listener %s is closed", name)
+        for name, endpoint in wanted.items():
+            if name not in self._listeners:
+                try:
+                    self._add_listener(endpoint)
+                except OSError as error:
+                    errors.append(error)
+        self._resize_pools(errors)
+        try:
+            self.workers.resize(config.num_worker_threads)
+        except OSError as error:
+            errors.append(error)
+        self.update_limits(config)
+        return errors
+
+    def _add_listener(self, endpoint: Endpoint) -> None:
+        _check_security(endpoint, self.config)
+        listen_socket = self._open_listen_socket(endpoint)
+        try:
+            listener = self._make_listener(endpoint)
+        except BaseException:
+            listen_socket.close()
+            raise
+        listener.socket = listen_socket
+        self._listeners[endpoint.listener_name] = listener
+
+    def _resize_pools(self, errors: list[OSError]) -> None:
+        sizes = self._pool_sizes()
+        for name, count in sizes.items():
+            try:
+                self._pool(name).grow(count)
+            except OSError as error:
+                errors.append(error)
+        for name, listener in self._listeners.items():
+            pool = name if name in sizes else ""
+            if listener.acceptor is not None:
+                listener.acceptor.set_processors(self._pools[pool].without(sizes[pool]))
+        for name, threads in self._pools.items():
+            threads.shrink(sizes.get(name, 0))
+        if self._accepts:
+            for listener in self._listeners.values():
+                if listener.acceptor is None:
+                    self._accept(listener)
+
+    def close_removed(self, *, in_flight: bool) -> int:
+        """Close connections of removed listeners, with `in_flight` also those with a request; how many were open."""
+        present = {each.index for each in self._listeners.values()}
+        if not any(self.quotas.listener_count(i) for i in range(len(self.listener_names)) if i not in present):
+            return 0
+        stale = [each for each in self.registry.connections() if each["listener_index"] not in present]
+        for each in stale:
+            if in_flight or not each["in_flight"]:
+                self.close_connection(each["id"])
+        return len(stale)
 
     # --- what is bound ----------------------------------------------------------------------------------------------
 
@@ -356,58 +508,28 @@ class SocketServer:
 
         KeyError for an unknown listener or before `startup`.
         """
-        if listener_name not in self._names or not self._sockets:
+        listen_socket = self._listeners[listener_name].socket
+        if listen_socket is None:
             raise KeyError(listener_name)
-        port: int = self._sockets[self._names.index(listener_name)].getsockname()[1]
+        port: int = listen_socket.getsockname()[1]
         return port
 
     def bound_endpoints(self) -> list[Endpoint]:
         """The listeners with the ports that were bound."""
-        return [endpoint.with_port(self.bound_port(endpoint.listener_name)) for endpoint in self.config.listeners]
+        return [each.endpoint.with_port(self.bound_port(name)) for name, each in self._listeners.items()]
 
-    def _open_listen_socket(self, endpoint: Endpoint) -> socket.socket:
-        where = f"{endpoint.host or '*'}:{endpoint.port}"
-        try:
-            family, address = _bind_address(endpoint)
-            listen_socket = socket.socket(family, socket.SOCK_STREAM)
-        except OSError as error:
-            message = f"Listener {endpoint.listener_name} cannot be opened on {where}: {error.strerror or error}"
-            raise OSError(error.errno, message) from None
-        try:
-            listen_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                # As Java does: one socket for both families where every interface is meant.
-                listen_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not endpoint.host else 1)
-            if self.config.socket_receive_buffer_bytes > 0:
-                # Before listen, because the window scale is agreed on when a connection is made; accepted sockets
-                # inherit it.
-                size = self.config.socket_receive_buffer_bytes
-                listen_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
-            listen_socket.bind(address)
-            listen_socket.listen(self.config.socket_listen_backlog_size)
-            listen_socket.setblocking(False)
-        except OSError as error:
-            listen_socket.close()
-            why = (
-                "the port is taken by another process"
-                if error.errno == errno.EADDRINUSE
-                else os.strerror(error.errno or errno.EIO)
-            )
-            raise OSError(error.errno, f"Listener {endpoint.listener_name} cannot be bound to {where}: {why}") from None
-        return listen_socket
+    def listener_indexes(self) -> dict[str, int]:
+        """The index of each open listener, by name."""
+        return {name: each.index for name, each in self._listeners.items()}
 
     def _close_sockets(self) -> None:
-        for listen_socket in self._sockets:
-            listen_socket.close()
-        self._sockets.clear()
+        for listener in self._listeners.values():
+            listener.end()
 
     # --- connections and limits -------------------------------------------------------------------------------------
 
     def update_limits(self, config: SocketServerConfig) -> None:
-        """Put the connection limits of a new configuration into force.
-
-        The other values need a restart.
-        """
+        """Put the connection limits of a new configuration into force."""
         most = min(config.max_connections, self._most_connections)
         if most != self._said_connections:
             self._said_connections = most
@@ -418,11 +540,14 @@ class SocketServer:
                     most,
                 )
         self.quotas.set_broker_limits(most, config.max_connection_creation_rate)
-        for index, name in enumerate(self._names):
+        inter_broker = self._listeners.get(config.inter_broker_listener_name or "")
+        exempt = inter_broker is not None and len(self._listeners) > 1
+        self.quotas.protect_listener(inter_broker.index if exempt and inter_broker is not None else -1)
+        for name, listener in self._listeners.items():
             limits = config.listener_limits.get(name, ListenerLimits())
             # The inter-broker listener is exempt from the broker's limit, but not from that of the process.
             listener_most = min(limits.max_connections, self._most_connections)
-            self.quotas.set_listener_limits(index, listener_most, limits.max_connection_creation_rate)
+            self.quotas.set_listener_limits(listener.index, listener_most, limits.max_connection_creation_rate)
         overrides: dict[str, int] = {}
         for host, limit in config.max_connections_per_ip_overrides.items():
             for address in _addresses(host):
@@ -434,21 +559,25 @@ class SocketServer:
 
         New connections get it, open connections keep theirs.
         """
-        self.registry.replace_tls(self._names.index(listener_name), tls)
+        self.registry.replace_tls(self._listeners[listener_name].index, tls)
 
     def connections(self) -> list[dict[str, Any]]:
         """The open connections (see ConnectionRegistry.connections), with `listener_name` added."""
         found = self.registry.connections()
         for info in found:
-            info["listener_name"] = self._names[info["listener_index"]]
+            info["listener_name"] = self.listener_names[info["listener_index"]]
         return found
 
     def close_connection(self, connection_id: int) -> None:
         """Close one connection; nothing happens when it is closed already."""
-        for processor in self._processors:
-            processor.close_connection(connection_id)
+        for pool in self._pools.values():
+            pool.close_connection(connection_id)
 
     # --- counters ---------------------------------------------------------------------------------------------------
+
+    def _creation_rates(self) -> dict[str, tuple[float, int, int]]:
+        rates = self.quotas.creation_rates()[1]
+        return {name: rates[each.index] for name, each in list(self._listeners.items())}
 
     def counters(self) -> dict[str, Any]:
         """Everything the metrics collector reads: `connections` (ConnectionRegistry.counters), `listeners` (open
@@ -457,16 +586,18 @@ class SocketServer:
         (RequestChannel.counters), `memory_pool` (limit, used, free, refused; bytes), `processors` (one
         Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis` (DataPlane.counters), `workers`
         (WorkerPool.counters)."""
-        processors = [processor.counters() for processor in self._processors]
+        processors = [each for pool in list(self._pools.values()) for each in pool.counters()]
         ratios = [item["idle_ns"] / item["running_ns"] for item in processors if item["running_ns"]]
         pool = self.memory_pool
         return {
             "connections": self.registry.counters(),
-            "listeners": {name: self.quotas.listener_count(index) for index, name in enumerate(self._names)},
-            "creation_rates": dict(zip(self._names, self.quotas.creation_rates()[1], strict=True)),
+            "listeners": {
+                name: self.quotas.listener_count(each.index) for name, each in list(self._listeners.items())
+            },
+            "creation_rates": self._creation_rates(),
             "authentication": {
-                name: self.registry.authentication_counters(index)
-                for index, name in enumerate(self._names)
+                name: self.registry.authentication_counters(each.index)
+                for name, each in list(self._listeners.items())
                 if name in self.config.listener_security
             },
             "request_channel": self.request_channel.counters(),
@@ -476,27 +607,6 @@ class SocketServer:
             "apis": self._plane.counters(),
             "workers": self.workers.counters(),
         }
-
-
-def _start(target: Any, name: str) -> threading.Thread:
-    thread = threading.Thread(target=target, name=name, daemon=True)
-    thread.start()
-    return thread
-
-
-def _bind_address(endpoint: Endpoint) -> tuple[int, Any]:
-    """(address family, address to bind). An empty host is every interface, of both families where the machine has
-    IPv6."""
-    if not endpoint.host:
-        if socket.has_ipv6:
-            with contextlib.suppress(OSError), socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
-                probe.bind(("::", 0))
-                return socket.AF_INET6, ("::", endpoint.port)
-        return socket.AF_INET, ("0.0.0.0", endpoint.port)
-    found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # A name that stands for both families (localhost) is bound to its IPv4 address, which is what Java prefers too.
-    found.sort(key=lambda info: info[0] != socket.AF_INET)
-    return found[0][0], found[0][4]
 
 
 def _addresses(host: str) -> list[str]:

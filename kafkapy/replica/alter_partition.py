@@ -32,6 +32,8 @@ logger = logging.getLogger("kafka.server.AlterPartitionManager")
 
 RETRY_S: Final = 0.05
 """Pause before a request that failed as a whole goes to the controller again."""
+TELL_S: Final = 10.0
+"""Seconds between two warnings while requests fail as a whole."""
 FIRST_VERSION_WITH_IDS: Final = 2
 FIRST_VERSION_WITH_EPOCHS: Final = 3
 CHECK_S: Final = 2.5
@@ -95,6 +97,8 @@ class AlterPartitionManager:
         self._waiting: dict[TopicPartition, _Item] = {}
         self._sending: asyncio.Task[None] | None = None
         self._closed = False
+        self._failing_since: float | None = None
+        self._told_s = 0.0
 
     async def alter(self, change: IsrChange) -> PartitionState:
         """See AlterPartitionSender."""
@@ -138,18 +142,40 @@ class AlterPartitionManager:
         try:
             response = await self._client.send(controller, request, version=version)
         except errors.KafkaError as error:
-            logger.warning("AlterPartition failed at controller %d; the broker retries: %s", controller, error)
+            self._tell_failure(controller, str(error))
             return False
         if response.error_code:
             code = _code(response.error_code)
             if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 logger.error("This broker is not authorized to send AlterPartition to controller %d", controller)
             else:
-                logger.warning(
-                    "Controller %d refuses AlterPartition with %s; the broker retries", controller, code.name
-                )
+                self._tell_failure(controller, code.name)
             return False
+        self._failing_since = None
         return self._answer(items, response)
+
+    def _tell_failure(self, controller: int, why: str) -> None:
+        """Log a failure, as a warning when the failures have lasted for a while.
+
+        A change of the controller explains the first one.
+        """
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = self._told_s = now
+            level = logging.INFO
+        elif now - self._told_s >= TELL_S:
+            self._told_s = now
+            level = logging.WARNING
+        else:
+            level = logging.DEBUG
+        seconds = now - self._failing_since
+        logger.log(
+            level,
+            "AlterPartition has failed for %.0f s, the last time at controller %d; the broker retries: %s",
+            seconds,
+            controller,
+            why,
+        )
 
     def _request(self, items: list[_Item], broker_epoch: int, version: int) -> AlterPartitionRequest:
         topics: dict[tuple[str, UUID], AlterPartitionRequest.Topic] = {}

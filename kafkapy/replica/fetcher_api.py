@@ -72,3 +72,5 @@ class FetcherMetrics(NamedTuple):
     """Fetch requests that were answered, since the start."""
     throttled: int
     """Partitions that the replication throttle left out of a request, since the start."""
+    min_fetch_rate: float
+    """Fetch requests per second of the slowest fetcher over the last minute, 0 without fetchers."""

@@ -34,6 +34,9 @@ __all__ = ["ReplicaFetcherManager"]
 
 logger = logging.getLogger("kafka.server.ReplicaFetcherManager")
 
+_AT_A_CHANGE_OF_LEADER: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH})
+"""The leader or this follower has not heard of a change yet: both end by themselves."""
+
 RATE: Final = "follower.replication.throttled.rate"
 TRUNCATORS: Final = 4
 """Logs that are cut at the same time."""
@@ -271,7 +274,8 @@ class ReplicaFetcherManager:
                 logger.info("Partition %s is fetched again", followed.topic_partition)
 
     def _tell_error(self, followed: _Followed, code: int, why: str) -> None:
-        logger.warning(
+        logger.log(
+            logging.INFO if code in _AT_A_CHANGE_OF_LEADER else logging.WARNING,
             "Partition %s is not fetched from leader %d for a while: %s (%s)",
             followed.topic_partition,
             followed.start.leader_id,
@@ -551,6 +555,7 @@ class ReplicaFetcherManager:
             bytes_in=received,
             requests=requests,
             throttled=throttled,
+            min_fetch_rate=min((each.fetch_rate for each in self._fetchers.values()), default=0.0),
         )
 
     def lags(self) -> dict[TopicPartition, int]:

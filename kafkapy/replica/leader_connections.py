@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy._speedups.replica.fetcher import NEWEST_VERSION, OLDEST_VERSION, ReplicaFetcher
 from kafkapy.clients.cluster import BrokerNode
-from kafkapy.clients.connection import NodeConnection
+from kafkapy.clients.connection import FURTHER, NodeConnection
 from kafkapy.clients.connections import Connections
 from kafkapy.clients.metrics import ClientMetrics
 from kafkapy.errors import ErrorCode, KafkaError, UnsupportedVersionError, error_for
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LeaderConnections"]
 
-FETCHERS: Final = 2**32
-"""The connection of a leader's n-th fetcher has the leader's id plus (n + 1) times this number."""
 SAMPLES: Final = (2, 30.0)
 """Number and seconds of the samples of a connection's metrics, as clients have them."""
 RECEIVE_BUFFER: Final = "replica.socket.receive.buffer.bytes"
@@ -68,7 +66,7 @@ class LeaderConnections:
         )
 
     def _node(self, node_id: int) -> BrokerNode | None:
-        endpoint = self._leaders(node_id % FETCHERS)
+        endpoint = self._leaders(node_id % FURTHER)
         return None if endpoint is None else BrokerNode(node_id, endpoint.host, endpoint.port)
 
     async def connect(self, fetcher: ReplicaFetcher, leader_id: int, index: int) -> float | None:
@@ -77,7 +75,7 @@ class LeaderConnections:
         Returns the time.monotonic() at which it needs another connection, because the SASL session ends; None: never.
         KafkaError.
         """
-        connection = await self._connections.ready(leader_id + (index + 1) * FETCHERS)
+        connection = await self._connections.ready(leader_id + (index + 1) * FURTHER)
         newest = min(self._versions.fetch, NEWEST_VERSION)
         version = _negotiated(connection, ApiKeys.FETCH, OLDEST_VERSION, newest)
         io, channel, ends_s = self._connections.hand_over(connection)

@@ -12,6 +12,7 @@ from kafkapy._speedups.replica.fetcher import FollowedPartition, ReplicaFetcher
 from kafkapy._speedups.replica.throttle import ReplicationThrottle
 from kafkapy.errors import KafkaError
 from kafkapy.replica.leader_connections import LeaderConnections
+from kafkapy.replica.minute_rate import TICK_S, MinuteRate
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
@@ -54,6 +55,8 @@ class LeaderFetcher:
         )
         self.configure(config, broker_epoch)
         self._kernel.start()
+        self._rate = MinuteRate()
+        self._tick = asyncio.get_running_loop().call_later(TICK_S, self._ticked)
 
     @property
     def handle(self) -> int:
@@ -100,6 +103,15 @@ class LeaderFetcher:
         """See ReplicaFetcher.counters."""
         return self._kernel.counters()
 
+    @property
+    def fetch_rate(self) -> float:
+        """Answered Fetch requests per second, over the last minute."""
+        return self._rate.per_second
+
+    def _ticked(self) -> None:
+        self._rate.tick(self._kernel.counters()[0])
+        self._tick = asyncio.get_running_loop().call_later(TICK_S, self._ticked)
+
     # --- connection ---------------------------------------------------------------------------------------------------
 
     def connection_wanted(self, error: int, why: str) -> None:
@@ -139,6 +151,7 @@ class LeaderFetcher:
 
     def stop(self) -> None:
         """Ends the thread soon; `join` waits for it."""
+        self._tick.cancel()
         if self._renewal is not None:
             self._renewal.cancel()
         if self._connecting is not None:

@@ -37,6 +37,7 @@ class BrokerProcess:
         data_dir: Path | None = None,
         overrides: dict[str, str] | None = None,
         *,
+        host: str = "127.0.0.1",
         port: int = 0,
         environment: dict[str, str] | None = None,
         command: list[str] | None = None,
@@ -44,6 +45,7 @@ class BrokerProcess:
         self._temporary = tempfile.TemporaryDirectory(prefix="kafkapy-") if data_dir is None else None
         self.data_dir = Path(self._temporary.name) if self._temporary else Path(data_dir or ".")
         self.overrides = dict(overrides or {})
+        self.host = host
         self.port = port
         self.log_path = self.data_dir / "broker.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -53,7 +55,7 @@ class BrokerProcess:
     @property
     def bootstrap(self) -> str:
         """host:port for a client's bootstrap servers."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -71,7 +73,7 @@ class BrokerProcess:
         config = self.data_dir / "server.properties"
         keys = {
             "broker.id": "1",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listeners": f"PLAINTEXT://{self.host}:{self.port}",
             "log.dirs": str(self.data_dir / "logs"),
             **SINGLE_NODE,
         } | self.overrides

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -104,11 +105,12 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop all brokers, and discard topics and records. A second call does nothing."""
-        running = list(self.brokers.values())
+        # One after another and the controller last: leaders move, as when brokers stop for a restart.
+        running = sorted(self.brokers.values(), key=lambda broker: broker.server.context.controller.is_active)
         self.brokers.clear()
-        if running:
-            with ThreadPoolExecutor(len(running)) as pool:
-                list(pool.map(Broker.stop, running))
+        with ExitStack() as stops:
+            for broker in reversed(running):
+                stops.callback(broker.stop)
         if self._ports:
             self._ports = {}
             shutil.rmtree(self._directory, ignore_errors=True)

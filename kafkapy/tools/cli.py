@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "configs": ("kafkapy.tools.configs:configs", "Describe, set and delete configurations."),
     "groups": ("kafkapy.tools.groups:groups", "List, describe, reset and delete groups."),
     "transactions": ("kafkapy.tools.transactions:transactions", "List, describe, find and abort transactions."),
+    "features": ("kafkapy.tools.features:features", "Show and change the levels of the cluster's features."),
     "cluster": ("kafkapy.tools.cluster:cluster", "Show and operate the cluster: health, leaders, drains, brokers."),
     "acls": ("kafkapy.tools.acls:acls", "List, add and remove access control lists."),
     "users": ("kafkapy.tools.users:users", "List, add, change and delete SCRAM users."),

@@ -1,7 +1,6 @@
-"""`kafkapy cluster`: state, leaders, drains, id, brokers, features, quorum and served versions.
+"""`kafkapy cluster`: state, leaders, drains, id, brokers, quorum and served versions.
 
-Counterpart of kafka-cluster.sh, kafka-leader-election.sh, kafka-features.sh, kafka-metadata-quorum.sh and
-kafka-broker-api-versions.sh.
+Counterpart of kafka-cluster.sh, kafka-leader-election.sh, kafka-metadata-quorum.sh and kafka-broker-api-versions.sh.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ BROKER_COLUMNS = (
 
 @click.group("cluster", cls=CommandGroup)
 def cluster() -> None:
-    """Show and operate the cluster: health, leaders, drains, brokers, features."""
+    """Show and operate the cluster: health, leaders, drains, brokers."""
 
 
 for command in cluster_state.COMMANDS:
@@ -71,56 +70,6 @@ def brokers(settings: dict[str, object], as_json: bool) -> None:
     output = Output(as_json)
     output.heading(f"cluster {found['cluster_id']}")
     output.rows(rows, BROKER_COLUMNS)
-
-
-@cluster.command("features")
-@json_option
-@cluster_options
-def features(settings: dict[str, object], as_json: bool) -> None:
-    """List the features with their supported and finalized levels."""
-    with connected(settings) as admin:
-        found = admin.describe_features()
-    rows = [
-        {
-            "feature": name,
-            "supported": "{}-{}".format(*levels["supported"]) if "supported" in levels else None,
-            "finalized": levels["finalized"][1] if "finalized" in levels else None,
-            "epoch": levels.get("finalized_epoch"),
-        }
-        for name, levels in sorted(found.items())
-    ]
-    columns = (Column("feature"), Column("supported"), Column("finalized", right=True), Column("epoch", right=True))
-    Output(as_json).rows(rows, columns)
-
-
-@cluster.command("update-features")
-@click.argument("updates", nargs=-1, required=True, metavar="FEATURE=LEVEL...")
-@click.option("--downgrade", is_flag=True, help="Allow lower levels when the change is safe.")
-@click.option("--unsafe", is_flag=True, help="Allow lower levels even when metadata is lost.")
-@click.option("--dry-run", is_flag=True, help="Check the change without making it.")
-@json_option
-@cluster_options
-def update_features(
-    settings: dict[str, object], updates: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run: bool, as_json: bool
-) -> None:
-    """Finalize levels of features; level 0 removes a feature."""
-    kind = "unsafe_downgrade" if unsafe else "safe_downgrade" if downgrade else "upgrade"
-    wanted: dict[str, tuple[str, int]] = {}
-    for text in updates:
-        name, equals, level = text.partition("=")
-        if not equals or not level.isdecimal():
-            raise click.UsageError(f"{text!r} is not FEATURE=LEVEL.")
-        wanted[name] = (kind, int(level))
-    with connected(settings) as admin:
-        results = admin.update_features(wanted, validate_only=dry_run)
-    output = Output(as_json)
-    if as_json:
-        output.json(results)
-    failed = {name: text for name, text in results.items() if text != "OK"}
-    for name in [] if as_json else sorted(results.keys() - failed.keys()):
-        output.say(f"Feature {name} {'could be' if dry_run else 'is'} at level {wanted[name][1]}.")
-    if failed:
-        raise KafkaError("; ".join(f"feature {name}: {text.partition(': ')[2]}" for name, text in failed.items()))
 
 
 @cluster.command("quorum")

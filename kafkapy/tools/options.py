@@ -266,8 +266,18 @@ def _remedy(error: Exception) -> str:
     """A hint for errors whose text has none."""
     if isinstance(error, NoBrokersAvailableError):
         return " Name brokers with --bootstrap-server (-b)."
+    if isinstance(error, ConfigError) and _is_key_of_topics(error.key):
+        return f" {error.key} belongs to topics, not to the client: kafkapy topics create TOPIC --config KEY=VALUE."
     code = error.code if isinstance(error, KafkaError) else None
     return " The client's principal needs an ACL that allows this operation." if code in NOT_AUTHORIZED else ""
+
+
+def _is_key_of_topics(key: str) -> bool:
+    """Whether only topics have a configuration key of that name."""
+    from kafkapy.config.admin import ADMIN
+    from kafkapy.config.topic import TOPIC_CONFIG_DEF
+
+    return key in TOPIC_CONFIG_DEF and key not in ADMIN
 
 
 def one_sentence(error: Exception | str) -> str:

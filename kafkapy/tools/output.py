@@ -110,7 +110,7 @@ class Output:
                 fitted(printable(text), self.console.file), style=style, markup=False, highlight=False, soft_wrap=True
             )
         elif not self.as_json:
-            print(text)
+            print(printable(text))
 
     def heading(self, text: str, *details: str) -> None:
         """Print the title of the next table, on a terminal only.
@@ -326,10 +326,10 @@ def _cell_text(value: Any) -> str:
 
 def _line_text(value: Any) -> str:
     if isinstance(value, (list, tuple, set, frozenset)):
-        return ",".join(map(str, value)) or NOTHING
+        return printable(",".join(map(str, value)), one_line=True) or NOTHING
     if isinstance(value, bool):
         return str(value).lower()
-    return NOTHING if value is None or value == "" else str(value).replace("\t", " ").replace("\n", " ")
+    return NOTHING if value is None or value == "" else printable(str(value), one_line=True)
 
 
 def _jsonable(value: Any) -> Any:

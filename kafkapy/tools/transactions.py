@@ -1,4 +1,4 @@
-"""`kafkapy transactions`: list and describe transactions, find and abort hanging ones.
+"""`kafkapy transactions`: list and describe transactions, end prepared ones, find and abort hanging ones.
 
 Counterpart of kafka-transactions.sh.
 """
@@ -19,12 +19,14 @@ from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
-    from kafkapy.clients.admin.transactions import ProducerState
+    from kafkapy.clients.admin.transactions import ProducerState, TransactionListing
 
 __all__ = ["transactions"]
 
 Row = dict[str, Any]
 MINUTE_MS = 60_000
+NO_TIMEOUT_MS = 2**31 - 1
+"""The timeout of transactions that only a client ends (KIP-939)."""
 
 LIST_COLUMNS = (
     Column("transactional_id", "transactional id"),
@@ -66,13 +68,14 @@ HANGING_COLUMNS = (
 
 @click.group("transactions", cls=CommandGroup)
 def transactions() -> None:
-    """List, describe, find and abort transactions."""
+    """List, describe, complete, find and abort transactions."""
 
 
 @transactions.command("list")
 @click.option(
     "--state", "states", multiple=True, metavar="STATE", help="Show only transactions in this state, such as Ongoing."
 )
+@click.option("--two-phase", is_flag=True, help="Show only open transactions that only a client ends (KIP-939).")
 @click.option("--producer-id", "producers", type=int, multiple=True, help="Show only transactions of this producer.")
 @click.option(
     "--longer-than",
@@ -85,6 +88,7 @@ def transactions() -> None:
 def list_(
     settings: dict[str, object],
     states: tuple[str, ...],
+    two_phase: bool,
     producers: tuple[int, ...],
     longer_than: str | None,
     pattern: str | None,
@@ -99,11 +103,13 @@ def list_(
         raise click.UsageError(str(error)) from None
     with connected(settings) as admin:
         found = admin.list_transactions(
-            state_filters=states,
+            state_filters=("Ongoing",) if two_phase else states,
             producer_id_filters=producers,
             duration_filter_ms=duration,
             transactional_id_pattern=pattern,
         )
+        if two_phase:
+            found = _without_timeout(admin, found)
     rows = [
         {
             "transactional_id": each.transactional_id,
@@ -114,10 +120,22 @@ def list_(
         for broker, listings in found.items()
         for each in listings
     ]
-    filtered = bool(states or producers or duration or pattern)
+    filtered = bool(states or two_phase or producers or duration or pattern)
     other = "No transactional id matches. kafkapy transactions list shows all."
     empty = other if filtered else "No producer of the cluster uses transactions."
     Output(as_json).rows(sorted(rows, key=lambda row: str(row["transactional_id"])), LIST_COLUMNS, empty)
+
+
+def _without_timeout(
+    admin: KafkaAdminClient, found: dict[int, list[TransactionListing]]
+) -> dict[int, list[TransactionListing]]:
+    """The listings whose transactions have no timeout."""
+    names = [each.transactional_id for listings in found.values() for each in listings]
+    described = admin.describe_transactions(names) if names else {}
+    return {
+        broker: [each for each in listings if described[each.transactional_id].transaction_timeout_ms == NO_TIMEOUT_MS]
+        for broker, listings in found.items()
+    }
 
 
 @transactions.command("describe")
@@ -139,7 +157,7 @@ def describe(settings: dict[str, object], ids: tuple[str, ...], as_json: bool) -
             "producer_id": each.producer_id,
             "producer_epoch": each.producer_epoch,
             "state": each.state.value,
-            "timeout_ms": each.transaction_timeout_ms,
+            "timeout_ms": None if each.transaction_timeout_ms == NO_TIMEOUT_MS else each.transaction_timeout_ms,
             "start_time": time_text(each.transaction_start_time_ms),
             "duration_ms": now_ms - each.transaction_start_time_ms if each.transaction_start_time_ms >= 0 else None,
             "partitions": list(map(str, sorted(each.topic_partitions))),
@@ -279,6 +297,40 @@ def terminate(settings: dict[str, object], ids: tuple[str, ...], as_json: bool) 
         Column("producer_epoch", right=True),
     )
     Output(as_json).rows(rows, columns)
+
+
+@transactions.command("complete")
+@click.argument("transactional_id", metavar="TRANSACTIONAL_ID")
+@click.option("--commit", "outcome", flag_value="commit", help="Commit the open transaction.")
+@click.option("--abort", "outcome", flag_value="abort", help="Abort the open transaction.")
+@click.option("--if-prepared", metavar="PRODUCER_ID:EPOCH", help="Commit it if it has this state, and abort another.")
+@json_option
+@cluster_options
+def complete(
+    settings: dict[str, object], transactional_id: str, outcome: str | None, if_prepared: str | None, as_json: bool
+) -> None:
+    """Commit or abort the open transaction of an id.
+
+    Its producer is gone, and has left the transaction prepared (KIP-939). A producer that is still there is fenced.
+    """
+    from kafkapy.clients.producer.transactional_requests import PreparedTxnState
+
+    if (outcome is None) == (if_prepared is None):
+        raise click.UsageError("Give one of --commit, --abort and --if-prepared.")
+    try:
+        prepared = None if if_prepared is None else PreparedTxnState.parse(if_prepared)[:2]
+    except ValueError as error:
+        raise click.UsageError(f"--if-prepared {error}") from None
+    with connected(settings) as admin:
+        check_transactional_ids(admin, [transactional_id])  # one that is new would be made
+        committed = admin.complete_transaction(transactional_id, outcome == "commit", prepared)
+    output = Output(as_json)
+    if as_json:
+        output.json({"transactional_id": transactional_id, "committed": committed})
+    elif committed is None:
+        output.say(f"Transactional id {transactional_id} has no open transaction.")
+    else:
+        output.say(f"The transaction of {transactional_id} is {'committed' if committed else 'aborted'}.")
 
 
 def _producer_row(producer: ProducerState) -> Row:

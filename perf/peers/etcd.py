@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from peers.apache_kafka import PeerMissingError, free_port
-from peers.store_server import StoreServer
+from peers.store_server import HERE, Place, StoreServer
 
 FOUND_IN = f"{os.environ.get('PATH', '')}:/usr/bin:/usr/sbin"
 
@@ -32,14 +32,15 @@ class Etcd(StoreServer):
         peer_port: int | None = None,
         cluster: Mapping[str, str] | None = None,
         scheme: str = "http",
+        place: Place = HERE,
     ) -> None:
         program = shutil.which("etcd", path=FOUND_IN)
         if program is None:
             raise PeerMissingError("etcd is not installed (apt-get install etcd-server)")
-        super().__init__(directory)
+        super().__init__(directory, place)
         self._program = program
         self.port = free_port()
-        self.endpoint = f"{scheme}://127.0.0.1:{self.port}"
+        self.endpoint = f"{scheme}://{place.address}:{self.port}"
         """For kafkapy.etcd.endpoints."""
         self._name = name
         self._peer = f"http://127.0.0.1:{free_port() if peer_port is None else peer_port}"

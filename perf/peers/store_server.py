@@ -7,9 +7,19 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 Server = TypeVar("Server", bound="StoreServer")
+
+
+class Place(NamedTuple):
+    """Where a process runs: the address that it listens on, and the command that its own one follows."""
+
+    address: str = "127.0.0.1"
+    command: tuple[str, ...] = ()
+
+
+HERE = Place()
 
 
 class StoreServer:
@@ -17,8 +27,9 @@ class StoreServer:
 
     title = "the server"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, place: Place = HERE) -> None:
         self.directory = directory
+        self.place = place
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -30,7 +41,7 @@ class StoreServer:
 
     def _launch(self, command: list[str]) -> None:
         with (self.directory / "out").open("ab") as out:
-            self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen([*self.place.command, *command], stdout=out, stderr=subprocess.STDOUT)
 
     def wait(self) -> None:
         """Return when it serves."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from peers.apache_kafka import PeerMissingError, free_port
-from peers.store_server import StoreServer
+from peers.store_server import HERE, Place, StoreServer
 
 JAR = Path("/usr/share/java/zookeeper.jar")
 NEEDED = ("slf4j-simple", "netty-codec", "netty-resolver", "netty-transport", "netty-transport-native-unix-common")
@@ -34,10 +34,11 @@ class ZooKeeper(StoreServer):
         *,
         number: int = 0,
         ensemble: Mapping[int, str] | None = None,
+        place: Place = HERE,
     ) -> None:
         if not JAR.exists() or shutil.which("java") is None:
             raise PeerMissingError("ZooKeeper is not installed (apt-get install zookeeper)")
-        super().__init__(directory)
+        super().__init__(directory, place)
         self.port = free_port()
         self._settings = dict(settings or {})
         self._java = list(java)
@@ -47,13 +48,13 @@ class ZooKeeper(StoreServer):
     @property
     def connect(self) -> str:
         """host:port for zookeeper.connect."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.place.address}:{self.port}"
 
     def start(self) -> None:
         """Start the process; it continues with the data it left behind."""
         self.directory.mkdir(parents=True, exist_ok=True)
         lines = {
-            "tickTime": "1000", "dataDir": str(self.directory), "clientPortAddress": "127.0.0.1",
+            "tickTime": "1000", "dataDir": str(self.directory), "clientPortAddress": self.place.address,
             "clientPort": str(self.port), "admin.enableServer": "false", "initLimit": "60", "syncLimit": "30",
             **{f"server.{number}": address for number, address in self._ensemble.items()}, **self._settings,
         }  # fmt: skip
@@ -72,7 +73,7 @@ class ZooKeeper(StoreServer):
     def command(self, name: str) -> str:
         """The answer to a command of four letters, empty without one."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 1.0) as probe:
+            with socket.create_connection((self.place.address, self.port), 1.0) as probe:
                 probe.sendall(name.encode())
                 answer = b""
                 while part := probe.recv(4096):

@@ -14,7 +14,7 @@ import pytest
 
 from kafkapy.broker import handlers
 from kafkapy.broker.apis import error_response
-from kafkapy.broker.handlers import BETWEEN_BROKERS, SERVED
+from kafkapy.broker.handlers import BETWEEN_BROKERS, NOT_WITH_ZOOKEEPER, SERVED, served_apis
 from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.header import decode_response, encode_request
@@ -200,3 +200,8 @@ def test_a_broker_that_can_have_no_other_serves_no_request_of_brokers(client: An
     assert key not in offered
     with pytest.raises(ConnectionError):
         client(key.request(), SERVED[key].high)
+
+
+def test_a_broker_with_zookeeper_offers_nothing_of_kraft_clusters() -> None:
+    assert SERVED.keys() - served_apis(True, True).keys() == NOT_WITH_ZOOKEEPER
+    assert served_apis(True, False) == SERVED

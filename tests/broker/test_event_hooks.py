@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker.dynamic_changes import alter, changed
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkapy.broker.server import KafkaServer
+from kafkapy.errors import ErrorCode
 from kafkapy.plugins import PluginManager, hookimpl
 from kafkapy.types import TopicPartition
 
@@ -110,6 +112,19 @@ def test_sealed_segments_follow_one_another(listener: Listener, server: KafkaSer
         assert 80_000 < size <= 100_000
         start = next_offset
     assert listener.events.empty()
+
+
+def test_reporters_come_and_go_with_the_configuration(
+    listener: Listener, server: KafkaServer, connect: Any
+) -> None:
+    client = connect(server)
+    with changed(client, {"metric.reporters": ""}):
+        assert listener.reporter.closed
+        assert alter(client, {"metric.reporters": "kept,nobody"}).error_code == ErrorCode.INVALID_REQUEST
+        listener.reporter = Reporter()
+        assert listener.reporter.collectors == []
+    assert len(listener.reporter.collectors) == 1
+    assert not listener.reporter.closed
 
 
 def test_a_reporter_reads_the_broker_until_it_stops(listener: Listener, server: KafkaServer) -> None:

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 from waiting import until
 
-from kafkapy.broker.features import FEATURES
 from kafkapy.broker.finalized_features import FeatureChanges, FinalizedFeatures, unsupported
 from kafkapy.broker.meta_properties import StartupError
+from kafkapy.metadata.features import FEATURES, LATEST_LEVELS
 from kafkapy.metadata.memory import MemoryStore
+from kafkapy.metadata.metadata_version import LATEST, MetadataVersion
 from kafkapy.metadata.znodes import FEATURE, encode_feature
 
 KNOWN = {each.name: each.max_level for each in FEATURES}
@@ -23,31 +24,65 @@ def test_features_that_are_known_are_supported_up_to_their_level() -> None:
     assert "supports levels 0 to 2" in unsupported({"transaction.version": 3})
 
 
-@pytest.mark.parametrize("follows", [True, False])
-def test_the_node_is_followed(follows: bool) -> None:
+def test_the_node_of_a_zookeeper_cluster_is_followed() -> None:
     async def test() -> None:
         store, stops = MemoryStore(), []
         await store.start()
-        features = FinalizedFeatures(follows_node=follows)
-        fixed = None if follows else (dict(features.levels), features.epoch)
+        features = FinalizedFeatures(zookeeper=True)
         changes = FeatureChanges(store, features, lambda: stops.append(True))
         await changes.start()
-        assert (features.levels, features.epoch) == (fixed or ({}, -1))
+        assert (features.levels, features.epoch, features.supported) == ({}, -1, ())
+        assert (features.transaction_version, features.has_consumer_protocol) == (0, True)
         await store.create(FEATURE, encode_feature(True, {"group.version": 1}))
-        await until(lambda: not follows or features.epoch == 0, "the node was read")
-        assert (features.levels, features.epoch) == (fixed or ({"group.version": 1}, 0))
+        await until(lambda: features.epoch == 0, "the node was read")
+        assert features.levels == {"group.version": 1}
         # What is disabled is not in force, whatever it is.
         await store.set(FEATURE, encode_feature(False, {"unknown": 1}))
-        await until(lambda: not follows or features.epoch == 1, "the node was read again")
-        assert (features.levels, features.epoch) == (fixed or ({}, 1))
+        await until(lambda: features.epoch == 1, "the node was read again")
+        assert features.levels == {}
         assert stops == []
         await store.set(FEATURE, encode_feature(True, {"unknown": 1}))
         await until(lambda: bool(stops), "the broker stops")
-        assert (features.levels, features.epoch) == (fixed or ({}, 1))
+        assert (features.levels, features.epoch) == ({}, 1)
         await changes.stop()
         await store.close()
 
     asyncio.run(test())
+
+
+def test_the_node_of_another_cluster_is_followed() -> None:
+    async def test() -> None:
+        store, stops = MemoryStore(), []
+        await store.start()
+        features = FinalizedFeatures()
+        changes = FeatureChanges(store, features, lambda: stops.append(True))
+        await changes.start()
+        # Before the first controller: the levels that it will finalize.
+        assert (features.levels, features.epoch) == (LATEST_LEVELS, 0)
+        # A node of an earlier kafkapy.
+        await store.create(FEATURE, encode_feature(True, {}))
+        await store.set(FEATURE, encode_feature(True, {}))
+        await asyncio.wait_for(features.wait_for(1), 30)
+        assert features.levels == LATEST_LEVELS
+        await store.set(FEATURE, encode_feature(True, {"metadata.version": 33, "transaction.version": 1}))
+        await asyncio.wait_for(features.wait_for(2), 30)
+        assert (features.transaction_version, features.has_consumer_protocol) == (1, False)
+        await store.set(FEATURE, encode_feature(True, {"metadata.version": 34}))
+        await until(lambda: bool(stops), "the broker stops")
+        await changes.stop()
+        await store.close()
+
+    asyncio.run(test())
+
+
+def test_the_protocol_follows_the_metadata_level() -> None:
+    features = FinalizedFeatures()
+    old = MetadataVersion.parse("3.5")
+    assert features.protocol(LATEST) == LATEST
+    assert features.protocol(old) == old
+    features.put({"metadata.version": 8}, 1)
+    assert features.protocol(LATEST) == features.protocol(old) == MetadataVersion.parse("3.4")
+    assert features.protocol(MetadataVersion.parse("2.8")) == MetadataVersion.parse("2.8")
 
 
 @pytest.mark.parametrize("value", [b"{", encode_feature(True, {"kraft.version": 1})])

@@ -19,6 +19,7 @@ from kafkapy.controller.context import ReplicaStatus
 from kafkapy.controller.controller_store import ControllerMovedError
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import BrokerResponse, LeaderAndIsr
+from kafkapy.metadata.features import LATEST_LEVELS
 from kafkapy.metadata.metadata_version import MetadataVersion
 from kafkapy.metadata.store import Operation, SetData, StoreUnavailableError
 from kafkapy.metadata.znodes import (
@@ -217,6 +218,10 @@ def test_an_election_reads_what_the_leader_has_written_last() -> None:
     run_several(test, version=MetadataVersion.parse("2.6"))
 
 
+ZOOKEEPER = {"zookeeper_connect": "127.0.0.1:1"}
+"""The keys of a broker that has other brokers beside it; the store is the test's."""
+
+
 @pytest.mark.parametrize(
     ("version", "enabled", "layout"), [("2.6", False, b"1"), ("2.8", True, b"1"), ("3.9", True, b"2")]
 )
@@ -226,7 +231,23 @@ def test_features_of_a_new_cluster(version: str, enabled: bool, layout: bytes) -
         assert decode_feature(data) == (enabled, {})
         assert b'"version":' + layout in data
 
-    run_several(test, brokers=1, version=MetadataVersion.parse(version))
+    run_several(test, brokers=1, version=MetadataVersion.parse(version), **ZOOKEEPER)
+
+
+def test_features_of_a_new_cluster_without_zookeeper() -> None:
+    async def test(cluster: SeveralBrokers) -> None:
+        data, stat = await cluster[0].store.get(FEATURE)
+        assert (decode_feature(data), stat.version) == ((True, LATEST_LEVELS), 0)
+        # A node of an earlier kafkapy gets them too; levels of this one stay.
+        for written, kept in (({}, LATEST_LEVELS), ({"metadata.version": 33}, {"metadata.version": 33})):
+            before = cluster.active.id
+            await cluster[before].store.set(FEATURE, encode_feature(True, written))
+            await cluster.kill(before)
+            data, _ = await cluster.active.store.get(FEATURE)
+            assert decode_feature(data) == (True, kept)
+            await cluster.restart(before)
+
+    run_several(test)
 
 
 def test_features_stay_when_they_are_enabled_and_go_with_an_old_protocol() -> None:
@@ -245,7 +266,7 @@ def test_features_stay_when_they_are_enabled_and_go_with_an_old_protocol() -> No
         data, _ = await cluster[survivor].store.get(FEATURE)
         assert decode_feature(data) == (True, {})
 
-    run_several(test)
+    run_several(test, **ZOOKEEPER)
 
 
 def test_blocks_of_producer_ids_never_overlap() -> None:

@@ -32,8 +32,8 @@ async def stored(cluster: SeveralBrokers, partition: TopicPartition = T0) -> Rep
     return decode_topic(partition.topic, data).partitions[partition.partition]
 
 
-async def is_moved(cluster: SeveralBrokers, target: tuple[int, ...]) -> bool:
-    return await stored(cluster) == ReplicaAssignment(target)
+async def is_moved(cluster: SeveralBrokers, target: tuple[int, ...], partition: TopicPartition = T0) -> bool:
+    return await stored(cluster, partition) == ReplicaAssignment(target)
 
 
 def test_an_assignment_under_way() -> None:
@@ -78,6 +78,26 @@ def test_a_partition_moves_once_its_new_replicas_are_in_sync() -> None:
         assert await cluster.active.controller.list_reassignments([T0, TopicPartition("nowhere", 0)]) == {}
 
     run_several(test, brokers=4)
+
+
+def test_partitions_of_one_topic_share_the_writes_of_its_node() -> None:
+    async def test(cluster: SeveralBrokers) -> None:
+        partitions = [TopicPartition("t", number) for number in range(30)]
+        await create(cluster, {each.partition: [0, 1] for each in partitions})
+        before = (await cluster.active.store.get(topic_path("t")))[1].version
+        outcomes = await cluster.active.controller.alter_reassignments({each: [1, 0] for each in partitions[:10]})
+        await cluster.active.controller.alter_reassignments({each: [2, 1] for each in partitions[10:]})
+        await cluster.settled()
+        assert set(outcomes.values()) == {None}
+        # Those that are complete at once: two writes; those that copy: one.
+        assert (await cluster.active.store.get(topic_path("t")))[1].version == before + 3
+        for each in partitions[10:]:
+            await cluster.catch_up(each, 2)
+        for each in partitions:
+            target = (1, 0) if each.partition < 10 else (2, 1)
+            await until(lambda each=each, target=target: is_moved(cluster, target, each), f"{each} has moved")
+
+    run_several(test)
 
 
 def test_the_leader_stays_where_it_may_and_another_order_needs_no_move() -> None:

@@ -234,9 +234,7 @@ def test_a_stopping_controller_has_told_the_others_when_it_ends() -> None:
     async def test(cluster: SeveralBrokers) -> None:
         await create(cluster, {0: [0, 1]})
         cluster[2].host.reachable = False
-        stopping = asyncio.create_task(
-            cluster[0].controller.controlled_shutdown(0, cluster[0].controller.broker_epoch)
-        )
+        stopping = asyncio.create_task(cluster[0].controller.controlled_shutdown(0, cluster[0].controller.broker_epoch))
         await until(lambda: cluster[1].host.leads(T0), "broker 1 leads")
         assert not stopping.done()
         cluster[2].host.reachable = True

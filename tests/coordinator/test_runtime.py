@@ -17,6 +17,7 @@ from kafkapy.coordinator.result import Later, ProducerStamp, Result
 from kafkapy.coordinator.runtime import CoordinatorRuntime
 from kafkapy.coordinator.writer import Appended
 from kafkapy.protocol.messages.group_metadata_records import OffsetCommitKey, OffsetCommitValue
+from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.testing.coordinator import MemoryWriter, VirtualClock
 from kafkapy.types import TopicPartition
 
@@ -27,6 +28,14 @@ PARTITION = TopicPartition(TOPIC, 0)
 def record(name: str, offset: int | None) -> CoordinatorRecord:
     value = None if offset is None else OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1)
     return CoordinatorRecord(OffsetCommitKey(group="g", topic=name, partition=0), 1, value, 3)
+
+
+def batch_of(key: bytes, value: bytes | None, count: int = 1) -> bytes:
+    """A batch with `count` times the same record, as a client could write it."""
+    builder = RecordBatchBuilder()
+    for _ in range(count):
+        builder.append(1, key, value)
+    return builder.build(0)
 
 
 class Shard:
@@ -277,6 +286,41 @@ def test_loading_applies_what_the_log_holds(bench: Bench) -> None:
     assert again.runtime.load_times.count == 1
     assert again.shard.values == bench.shard.values
     assert "n0" not in again.shard.values
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"", b"x"),
+        (b"\0", b"x"),
+        (b"\0\1", b"y"),
+        (b"\xff\xff", b"y"),
+        (b"\x7f\xff", b"of a later version"),
+        (b"\0\1\0\1g\0\1a\0\0\0\0", b""),
+        (b"\0\1\0\1g\0\1a\0\0\0\0", b"\0\3"),
+        (b"\0\1\0\1g\0\1a\0\0\0\0 and more", None),
+    ],
+)
+def test_loading_skips_a_record_that_no_coordinator_wrote(
+    bench: Bench, key: bytes, value: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.put("a", 1)
+    bench.clock.run()
+    bench.writer.put(PARTITION, batch_of(key, value, 3))
+    bench.put("b", 2)
+    bench.clock.run()
+    again = Bench(bench.writer)
+    assert again.values().result() == {"a": 1, "b": 2}
+    skips = [line for line in caplog.messages if "skip" in line]
+    assert len(skips) == 2, "the first is told, then their number"
+    assert "skipped 3 records" in skips[1]
+
+
+def test_loading_fails_for_a_value_of_a_newer_broker(bench: Bench) -> None:
+    bench.writer.put(PARTITION, batch_of(b"\0\1\0\1g\0\1a\0\0\0\0", b"\x7f\xffnewer"))
+    again = Bench(bench.writer)
+    with pytest.raises(errors.NotCoordinatorError):
+        again.values().result()
 
 
 def test_requests_are_refused_while_loading_and_elsewhere(bench: Bench) -> None:

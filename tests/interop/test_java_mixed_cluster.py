@@ -1,16 +1,22 @@
-"""Brokers of Apache Kafka 3.9 and of kafkapy in one cluster on one ZooKeeper, with either kind as the controller
-(make interop-java)."""
+"""Brokers of one release of Apache Kafka and of kafkapy in one cluster on one ZooKeeper, with either kind as the
+controller (make interop-java)."""
 
 from __future__ import annotations
 
-import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop.conftest import JAVA, run_java, with_jars
-from peers.apache_kafka import PeerMissingError, java
+from interop.conftest import JAVA
+from interop.mixed import (
+    RELEASES,
+    check_descriptions,
+    check_replicas,
+    kinds,
+    make_controller,
+    mixed_cluster,
+    topic_config,
+)
 from system.cluster.chaos import TOPIC, Chaos
 from system.cluster.load import (
     ConfluentLoad,
@@ -24,69 +30,17 @@ from system.cluster.processes import Cluster, wait_until
 
 from kafkapy.admin import ConfigResource
 
-pytestmark = [*JAVA, pytest.mark.timeout(1200)]
+pytestmark = [*JAVA, pytest.mark.timeout(1800)]
 
 PARTITIONS = 3
-RELEASE = "3.9"
-TOPICS = "org.apache.kafka.tools.TopicCommand"
-VERIFY = "org.apache.kafka.tools.ReplicaVerificationTool"
+CLUSTERS = [("3.9", (1, 2)), *((release, (1,)) for release in RELEASES)]
+"""(release, ids of its brokers) of clusters of three."""
 
 
-@pytest.fixture(params=[(1, 2), (1,)], ids=["two Java brokers", "one Java broker"])
+@pytest.fixture(params=CLUSTERS, ids=lambda each: f"{each[0]} on {len(each[1])}")
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
-    """Three brokers; the first one is Apache Kafka, and with it perhaps the second."""
-    with_jars(RELEASE)
-    try:
-        made = Cluster(
-            tmp_path, java=request.param, release=RELEASE, overrides={"zookeeper.session.timeout.ms": "6000"}
-        )
-    except PeerMissingError as missing:
-        pytest.skip(str(missing))
-    with made:
+    with mixed_cluster(tmp_path, *request.param) as made:
         yield made
-
-
-def kinds(cluster: Cluster) -> dict[str, int]:
-    """One broker of each kind."""
-    return {type(member).__name__: member.broker_id for member in cluster.members.values()}
-
-
-def make_controller(cluster: Cluster, broker_id: int) -> None:
-    """Restart controllers until the broker is one."""
-    for _ in range(20):
-        present = cluster.controller()
-        if present == broker_id:
-            return
-        cluster[present].stop()
-        wait_until(lambda present=present: cluster.controller() != present, "another controller is elected")
-        cluster[present].start()
-        cluster.wait_for_brokers()
-    raise AssertionError(f"broker {broker_id} never became the controller")
-
-
-def described(cluster: Cluster, broker_id: int) -> str:
-    """All topics as Kafka's tool shows them from one broker."""
-    return run_java(RELEASE, TOPICS, "--bootstrap-server", cluster[broker_id].bootstrap, "--describe")
-
-
-def check_replicas(cluster: Cluster, topic: str) -> None:
-    """Kafka's verification tool finds no lag and no difference."""
-    command = java(
-        RELEASE, VERIFY, "--broker-list", cluster.bootstrap, "--topics-include", topic, "--time", "-2",
-        "--report-interval-ms", "1000",
-    )  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as tool:
-        lines: list[str] = []
-        assert tool.stdout is not None
-        reader = threading.Thread(target=lambda: lines.extend(tool.stdout), daemon=True)  # type: ignore[arg-type]
-        reader.start()
-        try:
-            wait_until(
-                lambda: any("max lag is 0 " in line for line in list(lines)), "the tool finds the replicas equal"
-            )
-        finally:
-            tool.kill()
-    assert not any("differ" in line.lower() or "mismatch" in line.lower() for line in lines), lines
 
 
 @pytest.mark.parametrize("controller", ["JavaMember", "Member"])
@@ -105,7 +59,10 @@ def test_topics_configurations_groups_and_transactions(cluster: Cluster, control
             admin.alter_configs([ConfigResource("topic", TOPIC, {"retention.ms": "123456789"})])
         for member in cluster.members.values():
             text = f"broker {member.broker_id} knows the configuration"
-            wait_until(lambda member=member: "retention.ms=123456789" in described(cluster, member.broker_id), text)
+            wait_until(
+                lambda member=member: topic_config(cluster, member.broker_id, TOPIC, "retention.ms") == "123456789",
+                text,
+            )
         with cluster.admin() as admin:
             admin.create_partitions({TOPIC: PARTITIONS + 2})
             admin.create_topics({"short-lived": {"num_partitions": 4, "replication_factor": 2}})
@@ -114,10 +71,7 @@ def test_topics_configurations_groups_and_transactions(cluster: Cluster, control
         for each in (*loads, *members):
             each.finish()
     cluster.wait_until_in_sync()
-    wait_until(
-        lambda: len({described(cluster, broker) for broker in cluster.members}) == 1, "all brokers tell the same"
-    )
-    assert "short-lived" not in described(cluster, 1)
+    assert "short-lived" not in check_descriptions(cluster)
     check_numbers(cluster.bootstrap, loads[0])
     check_transactions(cluster.bootstrap, loads[1])
     rest = GroupMember(cluster.bootstrap, "transactions", "readers")

@@ -145,9 +145,7 @@ def test_an_unsecured_token_of_java_is_refused(version: str, tokens: str, tmp_pa
     assert '{"status":"invalid_token"}' in refused(version, tokens, config, ("-Xmx256m",))
 
 
-def test_a_broker_for_development_takes_unsecured_tokens_of_java(
-    version: str, topic: str, tmp_path: Path
-) -> None:
+def test_a_broker_for_development_takes_unsecured_tokens_of_java(version: str, topic: str, tmp_path: Path) -> None:
     keys = {
         "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
         "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": (

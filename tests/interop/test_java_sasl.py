@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
         "auto.create.topics.enable": "true",
     }
     with KafkaServer(sasl_config(tmp_path_factory.mktemp("sasl"), keys)) as started:
-        add_scram_user(started, "scram,=user", "pass\\word\"=,")
+        add_scram_user(started, "scram,=user", 'pass\\word"=,')
         yield started
 
 
@@ -84,8 +84,8 @@ def consume(version: str, bootstrap: str, topic: str, config: str) -> list[str]:
     ("mechanism", "user", "password"),
     [
         ("PLAIN", "alice", PLAIN_USERS["alice"]),
-        ("SCRAM-SHA-256", "scram,=user", "pass\\word\"=,"),
-        ("SCRAM-SHA-512", "scram,=user", "pass\\word\"=,"),
+        ("SCRAM-SHA-256", "scram,=user", 'pass\\word"=,'),
+        ("SCRAM-SHA-512", "scram,=user", 'pass\\word"=,'),
     ],
 )
 def test_records_go_through(
@@ -119,7 +119,7 @@ def test_wrong_credentials_are_told(
 
 def test_a_session_is_renewed_under_load(version: str, server: KafkaServer, topic: str, tmp_path: Path) -> None:
     bootstrap = f"127.0.0.1:{server.endpoints[0].port}"
-    config = login(tmp_path, "SCRAM-SHA-256", "scram,=user", "pass\\word\"=,")
+    config = login(tmp_path, "SCRAM-SHA-256", "scram,=user", 'pass\\word"=,')
     out = run(
         version, "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", "500",
         "--throughput", "100", "--record-size", "100", "--producer.config", config,

@@ -30,9 +30,7 @@ COMMITTED, EVERYTHING = 1, 0
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A broker that takes what no coordinator knows of, so that there is something hanging to be found."""
-    running = make_broker(
-        tmp_path_factory.mktemp("java"), **{"transaction.partition.verification.enable": "false"}
-    )
+    running = make_broker(tmp_path_factory.mktemp("java"), **{"transaction.partition.verification.enable": "false"})
     running.start()
     yield running
     running.stop()

@@ -154,9 +154,7 @@ def test_the_ticket_decides_the_principal(bootstrap: str, topic: str, realm: Rea
         producer.send(topic, b"x").get(TIMEOUT_S)
 
 
-def test_a_ticket_for_another_broker_is_refused(
-    bootstrap: str, realm: Realm, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_ticket_for_another_broker_is_refused(bootstrap: str, realm: Realm, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kafka")
     with pytest.raises(SaslAuthenticationFailedError, match="refused authentication by GSSAPI"):
         kafkapy.KafkaProducer(**ours(bootstrap, realm, sasl_kerberos_domain_name="localhost"))

@@ -92,9 +92,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("mechanism", "user", "password"), WRONG)
-def test_confluent_kafka_is_told_of_wrong_credentials(
-    bootstrap: str, mechanism: str, user: str, password: str
-) -> None:
+def test_confluent_kafka_is_told_of_wrong_credentials(bootstrap: str, mechanism: str, user: str, password: str) -> None:
     errors: list[confluent_kafka.KafkaError] = []
     admin = confluent_kafka.admin.AdminClient(
         confluent(bootstrap, mechanism, user, password) | {"error_cb": errors.append, "log_level": 0}
@@ -118,9 +116,7 @@ def test_confluent_kafka_is_told_of_an_unknown_mechanism(bootstrap: str) -> None
 
 
 @pytest.mark.parametrize(("mechanism", "user", "password"), WRONG)
-def test_kafka_python_is_told_of_wrong_credentials(
-    bootstrap: str, mechanism: str, user: str, password: str
-) -> None:
+def test_kafka_python_is_told_of_wrong_credentials(bootstrap: str, mechanism: str, user: str, password: str) -> None:
     with pytest.raises(kafka.errors.KafkaError):
         kafka.KafkaConsumer(
             **pythonic(bootstrap, mechanism, user, password), bootstrap_timeout_ms=SHORT_S * 1000

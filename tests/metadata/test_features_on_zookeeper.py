@@ -32,6 +32,19 @@ def finalize(connect: str, name: str, level: int) -> None:
     asyncio.run(write())
 
 
+def outcomes(client: Client, *updates: tuple[str, int, int]) -> dict[str, str | None]:
+    """The error texts of the features."""
+    wanted = [
+        UpdateFeaturesRequest.FeatureUpdate(feature=name, max_version_level=level, upgrade_type=kind)
+        for name, level, kind in updates
+    ]
+    answer = client(UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=wanted), 1)
+    assert answer.error_code == ErrorCode.NONE
+    for each in answer.results:
+        assert each.error_code == (ErrorCode.INVALID_REQUEST if each.error_message else ErrorCode.NONE)
+    return {each.feature: each.error_message for each in answer.results}
+
+
 def test_a_feature_that_another_broker_finalizes_ends_this_one(zookeeper: str, tmp_path: Path) -> None:
     connect = f"{zookeeper}/{uuid.uuid4().hex}"
     server = KafkaServer(config(tmp_path, zookeeper_connect=connect))
@@ -40,11 +53,18 @@ def test_a_feature_that_another_broker_finalizes_ends_this_one(zookeeper: str, t
         asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
         seen = client(asked, 3)
         assert (seen.finalized_features, seen.finalized_features_epoch) == ([], server.context.features.epoch)
-        update = UpdateFeaturesRequest.FeatureUpdate(feature="group.version", max_version_level=1, upgrade_type=1)
-        refused = client(UpdateFeaturesRequest(timeout_ms=1000, feature_updates=[update]), 1)
-        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert client(asked, 4).supported_features == []
+        assert outcomes(client, ("group.version", 1, 1), ("x", 0, 2), ("x", 0, 1), ("", 1, 1), ("y", 1, 7)) == {
+            "group.version": "Could not apply finalized feature update because the provided feature is not supported.",
+            "x": "Can not provide versionLevel: 0 less than 1 without setting the SAFE downgradeType in the request.",
+            "": "Feature name can not be empty.",
+            "y": "Received unknown upgrade type.",
+        }
+        assert outcomes(client, ("x", 0, 2)) == {"x": "Can not delete non-existing finalized feature."}
         finalize(connect, "group.version", 1)
         wait_until(lambda: client(asked, 3).finalized_features, "clients hear of the feature")
+        assert outcomes(client, ("group.version", 0, 2)) == {"group.version": None}
+        assert client(asked, 3).finalized_features == []
         client.close()
         finalize(connect, "metadata.version", 21)
         wait_until(lambda: server.state is BrokerState.NOT_RUNNING, "the broker has stopped")

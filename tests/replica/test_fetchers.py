@@ -45,6 +45,7 @@ def test_a_follower_copies_the_leaders_bytes(tmp_path: Path) -> None:
             metrics = follower.fetchers.metrics()
             assert metrics.bytes_in == len(contents(theirs))
             assert (metrics.fetchers, metrics.partitions, metrics.failed_partitions) == (1, 1, 0)
+            await until(lambda: follower.fetchers.metrics().min_fetch_rate > 0, "the rate of requests is known")
             assert follower.fetchers.lags() == {TP: 0}
 
     asyncio.run(scenario())

@@ -5,17 +5,13 @@ The disks are file systems in files (a loop device) or in memory, so these tests
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
-import struct
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from system.disks import Disk, DiskRefusedError
 from system.raw_client import RawClient, batch, fetch_request, produce_request
 
 from kafkapy.errors import ErrorCode
@@ -26,58 +22,7 @@ from kafkapy.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.testing.broker_process import BrokerProcess
 
-SHUTDOWN = 0x8004587D
-"""FS_IOC_SHUTDOWN: every later operation on the file system is an input/output error."""
 PARTITIONS = 4
-
-
-MKFS = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
-"""It is on the path of root's shells only."""
-
-
-def run(*command: str) -> None:
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
-
-
-class Disk:
-    """A mounted file system that can be made to fail."""
-
-    def __init__(self, path: Path, image: Path | None) -> None:
-        self.path = path
-        self.image = image
-        path.mkdir()
-        if image is None:
-            run("mount", "-t", "tmpfs", "-o", "size=4m", "none", str(path))
-        else:
-            with image.open("wb") as file:
-                file.truncate(32 << 20)
-            assert MKFS is not None
-            run(MKFS, "-q", str(image))
-            run("mount", "-o", "loop", str(image), str(path))
-
-    def fail(self) -> None:
-        """Everything is EIO from here."""
-        fd = os.open(self.path, os.O_RDONLY)
-        fcntl.ioctl(fd, SHUTDOWN, struct.pack("I", 2))
-        os.close(fd)
-
-    def fail_writes(self) -> None:
-        """The file system finds an error and goes read-only: EROFS."""
-        run("mount", "-o", "remount,abort", str(self.path))
-
-    def fill(self) -> None:
-        """ENOSPC."""
-        with (self.path / "ballast").open("wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(b"x" * 4096)
-            except OSError:
-                pass
-
-    def unmount(self) -> None:
-        subprocess.run(["umount", "-l", str(self.path)], check=False, capture_output=True)
 
 
 @pytest.fixture
@@ -85,14 +30,10 @@ def disk(tmp_path: Path) -> Iterator[Callable[[str], Disk]]:
     made: list[Disk] = []
 
     def make(kind: str) -> Disk:
-        if os.geteuid() != 0:
-            pytest.skip("only root can mount a file system")
-        if kind == "ext4" and MKFS is None:
-            pytest.skip("mkfs.ext4 (e2fsprogs) is not installed")
         try:
             made.append(Disk(tmp_path / "disk", tmp_path / "image" if kind == "ext4" else None))
-        except OSError as error:
-            pytest.skip(f"no file system can be mounted here: {error}")
+        except DiskRefusedError as error:
+            pytest.skip(str(error))
         return made[-1]
 
     yield make

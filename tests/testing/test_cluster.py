@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -101,3 +102,17 @@ def test_misuse_and_waits_that_end_are_errors(cluster: Cluster) -> None:
     stopped = Cluster(1)
     with pytest.raises(IllegalStateError, match="not running"):
         _ = stopped.bootstrap_servers
+
+
+def test_all_brokers_stop_without_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with Cluster(3) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        with caplog.at_level(logging.INFO, "kafka.server.KafkaServer"):
+            cluster.stop()
+    told = [(record.levelno, record.getMessage()) for record in caplog.records]
+    assert [text for level, text in told if level > logging.WARNING] == []
+    # The last one asks nobody.
+    assert [text for _, text in told if "other broker is registered" in text] == [
+        "No other broker is registered that partitions could move to"
+    ]
+    assert not [text for _, text in told if "although it still leads" in text or "must still move" in text]

@@ -166,8 +166,8 @@ def test_lines_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"name\tcount\tparts\tid\na\t5\t1,2\t{'x' * 30}\n-\t12345\t-\t-\n"
     Output(as_json=True).rows(ROWS, COLUMNS)
     assert json.loads(capsys.readouterr().out) == ROWS
-    Output().rows([{"name": "a\tb\nc"}], COLUMNS[:1])
-    assert capsys.readouterr().out == "name\na b c\n"
+    Output().rows([{"name": "a\tb\nc\x1b[31m"}], COLUMNS[:1])
+    assert capsys.readouterr().out == "name\na\\tb\\nc\\x1b[31m\n"
     Output(as_json=True).say("nothing of this")
     Output().say("a sentence")
     assert capsys.readouterr().out == "a sentence\n"
@@ -203,6 +203,8 @@ def test_configuration_comes_from_a_file_and_from_keys(kafkapy: CommandLine, tmp
     said = kafkapy.failure("cluster", "id", "--command-config", str(file))
     assert "did you mean request.timeout.ms" in said
     assert "must be a whole number" in kafkapy.failure("cluster", "id", "-X", "request.timeout.ms=soon")
+    said = kafkapy.failure("topics", "create", "t", "-X", "min.insync.replicas=2")
+    assert "min.insync.replicas belongs to topics, not to the client" in said
 
 
 def test_brokers_may_be_named_in_the_file(kafkapy: CommandLine, tmp_path: Path) -> None:

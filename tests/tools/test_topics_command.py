@@ -94,7 +94,9 @@ def test_topics_get_more_partitions(kafkapy: CommandLine, topic: str) -> None:
         (("configs", "set", "topic", "t", "=5"), "'=5' is not KEY=VALUE."),
         (("configs", "describe", "broker", "x"), "'x' is not a broker: give its id, or default for all brokers."),
         (("transactions", "list", "--longer-than", "15x"), "'15x' is not a duration: "),
-        (("cluster", "update-features", "x"), "'x' is not FEATURE=LEVEL."),
+        (("features", "upgrade", "x"), "'x' is not FEATURE=LEVEL."),
+        (("features", "upgrade"), "Give FEATURE=LEVEL, or --release."),
+        (("features", "downgrade", "--release", "9.9"), "--release '9.9' is not a known release of Apache Kafka"),
         (("topics", "list", "-X", "linger"), "'linger' is not KEY=VALUE."),
     ],
 )
@@ -177,11 +179,28 @@ def test_the_cluster(kafkapy: CommandLine, admin: KafkaAdminClient) -> None:
     assert kafkapy.json("cluster", "id") == {"cluster_id": cluster_id}
     (row,) = kafkapy.rows("cluster", "brokers")
     assert (row["broker_id"], row["host"], row["controller"], row["fenced"]) == ("1", "127.0.0.1", "true", "false")
-    features = {row["feature"]: row for row in kafkapy.rows("cluster", "features")}
-    assert features["transaction.version"]["finalized"] == "2"
     versions = {row["name"]: row for row in kafkapy.rows("cluster", "api-versions", "--broker", "1")}
     assert versions["CreateTopics"]["api_key"] == "19"
     (voter,) = kafkapy.rows("cluster", "quorum")
     assert (voter["node_id"], voter["role"], voter["lag"]) == ("1", "leader", "0")
-    assert kafkapy.done("cluster", "update-features", "group.version=1") == "Feature group.version is at level 1.\n"
-    assert "metadata.version" in kafkapy.failure("cluster", "update-features", "metadata.version=1")
+
+
+def test_features(kafkapy: CommandLine) -> None:
+    def finalized() -> dict[str, str]:
+        return {row["feature"]: row["finalized"] for row in kafkapy.rows("features", "describe")}
+
+    latest = {"metadata.version": "33", "group.version": "1", "transaction.version": "2"}
+    assert finalized() == latest
+    assert {row["means"] for row in kafkapy.rows("features", "describe")} == {"4.4-IV2", "-"}
+    assert kafkapy.done("features", "upgrade", "group.version=1") == "Feature group.version is at level 1.\n"
+    down = ("features", "downgrade", "transaction.version=1")
+    assert kafkapy.done(*down, "--dry-run") == "Feature transaction.version could be at level 1.\n"
+    assert finalized() == latest
+    assert kafkapy.done(*down) == "Feature transaction.version is at level 1.\n"
+    assert kafkapy.json("features", "disable", "group.version", "--unsafe") == {"group.version": "OK"}
+    assert finalized() == {**latest, "group.version": "-", "transaction.version": "1"}
+    kafkapy.done("features", "upgrade", "--release", "4.4")
+    assert finalized() == latest
+    assert "Can't downgrade" in kafkapy.failure("features", "upgrade", "group.version=0")
+    assert "only supports versions 7-33" in kafkapy.failure("features", "upgrade", "metadata.version=1")
+    assert "might delete metadata" in kafkapy.failure("features", "downgrade", "metadata.version=4.3")

@@ -1,7 +1,7 @@
 """The accept loop of one listener: a thread that never takes the GIL.
 
 For every connection the Acceptor waits for the quotas (connection_quotas.pxd), accepts, sets the socket's options, and
-gives the connection to the next Processor in turn. Without free descriptors it pauses, instead of spinning on a listen
+gives the connection to the next Processor in turn; the Processors may change meanwhile. Without free descriptors it pauses, instead of spinning on a listen
 socket that stays readable. It logs a line about that, or about the limit of connections, at most once a minute; clients
 wait in the backlog meanwhile.
 """
@@ -10,6 +10,7 @@ from libc.stdint cimport int16_t, int64_t
 from libcpp.deque cimport deque
 from libcpp.vector cimport vector
 
+from kafkapy._speedups.base.posix cimport pthread_mutex_t
 from kafkapy._speedups.network.connection cimport ConnectionRegistry, ConnectionRegistryState
 from kafkapy._speedups.network.mailbox cimport Mailbox
 
@@ -30,6 +31,7 @@ cdef cppclass AcceptorState:
     bint privileged
     int send_buffer             # bytes; -1: the system's default
     int same_host_send_buffer
+    pthread_mutex_t mutex       # guards the two below
     vector[Mailbox*] mailboxes
     size_t next
     int64_t failure_said_ns     # time of the last log line about errors of accept, 0: never

@@ -6,6 +6,7 @@ from libc.stdint cimport INT64_MAX, int16_t, int64_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport strerror
 from libcpp.string cimport string
+from libcpp.vector cimport vector
 from posix.unistd cimport close
 
 from kafkapy._speedups.base.posix cimport (
@@ -18,6 +19,10 @@ from kafkapy._speedups.base.posix cimport (
     eventfd_read,
     eventfd_write,
     monotonic_ns,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.threads cimport block_all_signals
 from kafkapy._speedups.network.connection cimport (
@@ -38,7 +43,7 @@ from kafkapy._speedups.network.connection_quotas cimport (
     quota_forget,
     quota_wait,
 )
-from kafkapy._speedups.network.mailbox cimport MAIL_CONNECTION, Mail, mailbox_post
+from kafkapy._speedups.network.mailbox cimport MAIL_CONNECTION, Mail, Mailbox, mailbox_post
 from kafkapy._speedups.network.processor cimport Processor
 
 cdef extern from * nogil:
@@ -196,8 +201,11 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
     mail.token = 0
     mail.send = NULL
     mail.info = info
+    # A Processor that is taken away has got its last connection when set_processors returns.
+    pthread_mutex_lock(&a.mutex)
     a.next = (a.next + 1) % a.mailboxes.size()
     mailbox_post(a.mailboxes[a.next], &mail)
+    pthread_mutex_unlock(&a.mutex)
 
 
 cdef bint accept_one(AcceptorState* a) noexcept nogil:
@@ -255,13 +263,12 @@ cdef class Acceptor:
                   int same_host_send_buffer_bytes=-1):
         """send_buffer_bytes: SO_SNDBUF of connections from other hosts and from this one, -1 for the system's
         default."""
-        cdef Processor processor
-        if not processors:
-            raise ValueError("an acceptor needs a processor")
         self.registry = registry
         self.listen_socket = listen_socket
-        self.processors = processors
         self.state = new AcceptorState()
+        pthread_mutex_init(&self.state.mutex, NULL)
+        self.state.event_fd = -1
+        self.set_processors(processors)
         self.state.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
         if self.state.event_fd < 0:
             raise OSError("no eventfd can be had for an acceptor")
@@ -271,8 +278,6 @@ cdef class Acceptor:
         self.state.privileged = privileged
         self.state.send_buffer = send_buffer_bytes
         self.state.same_host_send_buffer = same_host_send_buffer_bytes
-        for processor in processors:
-            self.state.mailboxes.push_back(processor.state.mailbox)
 
     def __dealloc__(self):
         if self.state != NULL:
@@ -280,12 +285,27 @@ cdef class Acceptor:
                 if self.state.registry != NULL:
                     quota_forget(self.state.registry.quotas, self.state.event_fd)
                 close(self.state.event_fd)
+            pthread_mutex_destroy(&self.state.mutex)
             del self.state
 
     def run(self):
         """The thread's body: returns after `stop`. Releases the GIL at once and for good."""
         with nogil:
             accept_loop(self.state)
+
+    def set_processors(self, list processors not None):
+        """Gives connections to these Processors from now on. ValueError for none."""
+        cdef vector[Mailbox*] mailboxes
+        cdef Processor processor
+        if not processors:
+            raise ValueError("an acceptor needs a processor")
+        for processor in processors:
+            mailboxes.push_back(processor.state.mailbox)
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            self.state.mailboxes.swap(mailboxes)
+            pthread_mutex_unlock(&self.state.mutex)
+        self.processors = processors
 
     def stop(self):
         """Ends `run`. The caller closes the listen socket after that."""

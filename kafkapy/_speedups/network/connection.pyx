@@ -139,6 +139,8 @@ cdef class ConnectionRegistry:
         self.state = new ConnectionRegistryState()
         self.state.quotas = quotas.state
         self.state.events = events.state
+        # Never resized while Processors read it: a listener that is added later finds its slot.
+        self.state.listeners.resize(quotas.state.listeners.size(), NULL)
         pthread_mutex_init(&self.state.mutex, NULL)
 
     def __dealloc__(self):
@@ -166,14 +168,12 @@ cdef class ConnectionRegistry:
         setup_timeout_ms: the time for all of it. failed_delay_ms: connection.failed.authentication.delay.ms.
         ask_principal: Python gives every connection without SASL its principal, also one without a certificate."""
         cdef ListenerSecurity* security
-        if listener_index < 0:
+        if not 0 <= listener_index < <int>self.state.listeners.size():
             raise ValueError(f"{listener_index} is no listener")
         if tls is None and not sasl and not ask_principal:
             raise ValueError("a listener without TLS, SASL and questions for principals asks for nothing")
         if tls is not None and not tls.server:
             raise ValueError("a listener needs the TLS context of a server")
-        while self.state.listeners.size() <= <size_t>listener_index:
-            self.state.listeners.push_back(NULL)
         if self.state.listeners[listener_index] != NULL:
             raise ValueError(f"listener {listener_index} is secured already")
         security = new ListenerSecurity()

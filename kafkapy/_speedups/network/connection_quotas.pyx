@@ -272,6 +272,15 @@ cdef class ConnectionQuotas:
             listeners.append((rate, throttled, throttled_address))
         return broker, listeners
 
+    def protect_listener(self, int listener):
+        """Exempts this listener, the inter-broker one, from the broker-wide limit; -1: no listener."""
+        if not -1 <= listener < <int>self.state.listeners.size():
+            raise IndexError(f"no listener {listener}")
+        pthread_mutex_lock(&self.state.mutex)
+        self.state.protected_listener = listener
+        wake_acceptors(self.state)
+        pthread_mutex_unlock(&self.state.mutex)
+
     @property
     def count(self):
         """The number of open connections."""

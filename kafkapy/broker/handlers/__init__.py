@@ -110,8 +110,18 @@ UNTHROTTLED: Final = BETWEEN_BROKERS | {
 """APIs whose time is only counted: their responses have no throttle time, or come from other brokers."""
 
 
-def served_apis(in_cluster: bool) -> Mapping[int, ServedApi]:
-    """The APIs that a broker serves, alone or as one that may have others."""
-    if in_cluster:
-        return SERVED
-    return {key: served for key, served in SERVED.items() if key not in BETWEEN_BROKERS}
+NOT_WITH_ZOOKEEPER: Final = frozenset((
+    ApiKeys.DESCRIBE_QUORUM, ApiKeys.UNREGISTER_BROKER, ApiKeys.DESCRIBE_TOPIC_PARTITIONS,
+))  # fmt: skip
+"""APIs of KRaft clusters. Kafka's tools would show other things from this broker than from the Apache Kafka brokers
+beside it."""
+
+
+def served_apis(in_cluster: bool, with_zookeeper: bool) -> Mapping[int, ServedApi]:
+    """The APIs that a broker serves, alone or in a cluster, with ZooKeeper or another store."""
+    left_out: frozenset[ApiKeys] = frozenset()
+    if not in_cluster:
+        left_out |= BETWEEN_BROKERS
+    if with_zookeeper:
+        left_out |= NOT_WITH_ZOOKEEPER
+    return {key: served for key, served in SERVED.items() if key not in left_out}

@@ -32,7 +32,7 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
     async def alter(resource: AlterConfigsRequest.Resource) -> None:
         keys = {each.name: each.value for each in resource.configs}
         if len(keys) < len(resource.configs):
-            raise error_for(ErrorCode.INVALID_REQUEST, "Each key must appear at most once.")
+            raise error_for(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
         await replace(context, resource.resource_type, resource.resource_name, keys, request.validate_only)
 
     return AlterConfigsResponse(responses=await alter_each(context, request.resources, alter, Result))

@@ -1,9 +1,10 @@
 """ApiVersions, API key 18: versions 0 to 5.
 
 The response lists the versions in `handlers.SERVED`; a broker that can have no other leaves out the APIs between
-brokers. An unknown version gets UNSUPPORTED_VERSION and the whole list in version 0 (KIP-511), so that any client can
-fall back. A client name with other characters than letters, digits, "-" and "." gets INVALID_REQUEST. A client that
-expected another cluster or node gets REBOOTSTRAP_REQUIRED. Features come from kafkapy.broker.features.
+brokers, and one with ZooKeeper those of KRaft clusters. An unknown version gets UNSUPPORTED_VERSION and the whole list
+in version 0 (KIP-511), so that any client can fall back. A client name with other characters than letters, digits, "-"
+and "." gets INVALID_REQUEST. A client that expected another cluster or node gets REBOOTSTRAP_REQUIRED. Features come
+from kafkapy.broker.finalized_features.
 
 Versions:
 0: the API (KIP-35).
@@ -21,7 +22,6 @@ from __future__ import annotations
 import re
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.features import FEATURES
 from kafkapy.broker.handlers import served_apis
 from kafkapy.errors import ErrorCode
 from kafkapy.network.api_table import DATA_PLANE_APIS
@@ -54,9 +54,11 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
         return ApiVersionsResponse(error_code=error, api_keys=[])
     if error is ErrorCode.NONE:
         context.request.set_client_software(request.client_software_name, request.client_software_version)
+    broker = context.broker
+    offered = served_apis(broker.store.is_shared, broker.config.metadata_store == "zookeeper")
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=served.low, max_version=served.high)
-        for key, served in sorted({**served_apis(context.broker.store.is_shared), **DATA_PLANE_APIS}.items())
+        for key, served in sorted({**offered, **DATA_PLANE_APIS}.items())
     ]
     return ApiVersionsResponse(
         error_code=error,
@@ -64,7 +66,7 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
         throttle_time_ms=0,
         supported_features=[
             ApiVersionsResponse.SupportedFeature(name=each.name, min_version=each.min_level, max_version=each.max_level)
-            for each in FEATURES
+            for each in context.broker.features.supported
             if context.api_version >= FIRST_WITH_LEVEL_0 or each.min_level > 0
         ],
         finalized_features_epoch=context.broker.features.epoch,

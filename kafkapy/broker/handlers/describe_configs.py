@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafkapy.broker import loggers
-from kafkapy.broker.alter_configs import ON_THE_CLUSTER, no_configuration
+from kafkapy.broker.alter_configs import ON_THE_CLUSTER, no_configuration, node_id
 from kafkapy.broker.context import RequestContext
 from kafkapy.config.client_metrics import describe_subscription
 from kafkapy.config.entries import ConfigEntry
@@ -96,7 +96,9 @@ async def _configs(context: RequestContext, request: DescribeConfigsRequest, res
         raise error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         if kind == ConfigResourceType.BROKER_LOGGER:
-            _require_this_broker(context, name)
+            if not name:
+                raise error_for(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            _require_this_broker(context, name, f"{broker.node_id}")
             return [
                 Result.Config(
                     name=each,
@@ -110,7 +112,7 @@ async def _configs(context: RequestContext, request: DescribeConfigsRequest, res
             ]
         if name == "":
             return _entries(context, request, _cluster_defaults(context, keys))
-        _require_this_broker(context, name)
+        _require_this_broker(context, name, f"{broker.node_id} or empty string,")
         return _entries(context, request, broker.dynamic_config.config.describe(keys))
     if kind == ConfigResourceType.CLIENT_METRICS:
         if not name:
@@ -120,12 +122,9 @@ async def _configs(context: RequestContext, request: DescribeConfigsRequest, res
     raise error_for(ErrorCode.INVALID_REQUEST, no_configuration(kind))
 
 
-def _require_this_broker(context: RequestContext, name: str) -> None:
-    if name != str(context.broker.node_id):
-        raise error_for(
-            ErrorCode.INVALID_REQUEST,
-            f"this is broker {context.broker.node_id}; ask broker {name!r} for its own configuration",
-        )
+def _require_this_broker(context: RequestContext, name: str, expected: str) -> None:
+    if node_id(name, "Broker") != context.broker.node_id:
+        raise error_for(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected} but received {name}")
 
 
 def _cluster_defaults(context: RequestContext, keys: Iterable[str] | None) -> list[ConfigEntry]:

@@ -1,73 +1,92 @@
 """UpdateFeatures, API key 57: versions 0 to 2.
 
-The levels of kafkapy.broker.features are fixed. A request for the level in force succeeds; any other level is
-INVALID_UPDATE_VERSION for the whole request.
+The controller finalizes levels of features, all of a request or none; see kafkapy.controller.feature_updates. The
+response comes when this broker has the new levels in force; other brokers follow within moments. Of two updates of one
+feature the last counts.
 
 Versions:
-0: the API (KIP-584).
+0: the API (KIP-584). `allow_downgrade` allows a safe downgrade; Kafka 4 reads it as an upgrade.
 1: upgrade type, validate_only (KIP-778).
 2: one error for the whole request: no results for each feature (KIP-1022).
 
-Known gaps: levels do not change.
+A ZooKeeper cluster supports no feature: each result, also in version 2, has the error of its feature.
+
+Known gaps: none.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.features import FEATURES, Feature
-from kafkapy.errors import ErrorCode, error_for
+from kafkapy.controller.feature_updates import FeatureUpdate
+from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
+from kafkapy.metadata.metadata_version import IBP, MetadataVersion
 from kafkapy.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kafkapy.slices import in_slices
-from kafkapy.types import AclOperation
+from kafkapy.types import AclOperation, UpdateFeatureType
 
 REQUEST = UpdateFeaturesRequest
 RESPONSE = UpdateFeaturesResponse
 
-Update = UpdateFeaturesRequest.FeatureUpdate
-UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-_FEATURES: Final = {each.name: each for each in FEATURES}
+FIRST_WITH_TYPES = 1
+LAST_WITH_RESULTS = 1
+
+Result = UpdateFeaturesResponse.Result
 
 
 async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Success when every level is in force. CLUSTER_AUTHORIZATION_FAILED without ALTER on the cluster."""
     context.authorize_cluster(AclOperation.ALTER)
-    if context.broker.features.follows_node:
-        if not context.broker.controller.is_active:
-            raise error_for(ErrorCode.NOT_CONTROLLER)
-        if request.feature_updates:
-            raise error_for(
-                ErrorCode.INVALID_REQUEST, "No feature was changed: brokers of a ZooKeeper cluster support no feature."
-            )
-    async for update in in_slices(request.feature_updates):
-        reason = _refusal(_FEATURES.get(update.feature), update, context.api_version)
-        if reason:
-            raise error_for(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                f"No feature was changed: {update.feature} cannot have level {update.max_version_level}. {reason}",
-            )
+    broker = context.broker
+    if not broker.controller.is_active:
+        raise error_for(ErrorCode.NOT_CONTROLLER)
+    updates: dict[str, FeatureUpdate] = {}
+    context.leave(updates)
+    async for each in in_slices(request.feature_updates):
+        kind = each.upgrade_type
+        if context.api_version < FIRST_WITH_TYPES:
+            kind = UpdateFeatureType.SAFE_DOWNGRADE if each.allow_downgrade else UpdateFeatureType.UPGRADE
+        updates[each.feature] = FeatureUpdate(each.feature, each.max_version_level, kind)
+    if broker.features.zookeeper:
+        return await _with_zookeeper(context, request, updates)
+    epoch = await broker.controller.update_features(list(updates.values()), request.validate_only)
+    await _in_force(context, request, epoch)
+    if context.api_version > LAST_WITH_RESULTS:
+        return UpdateFeaturesResponse(results=[])
+    return UpdateFeaturesResponse(results=[Result(feature=each.feature) for each in request.feature_updates])
+
+
+async def _with_zookeeper(
+    context: RequestContext, request: UpdateFeaturesRequest, updates: dict[str, FeatureUpdate]
+) -> UpdateFeaturesResponse:
+    broker = context.broker
+    if not MetadataVersion.parse(broker.config.get_str(IBP)).has_features:
+        raise error_for(ErrorCode.INVALID_REQUEST, "Feature versioning system is disabled.")
+    failure = ErrorCode.NONE
+    refusals: dict[str, str] = dict.fromkeys(updates, "")
+    try:
+        refusals, epoch = await broker.controller.update_features_with_zookeeper(
+            list(updates.values()), request.validate_only
+        )
+        await _in_force(context, request, epoch)
+    except KafkaError as error:
+        if code_of(error) is not ErrorCode.FEATURE_UPDATE_FAILED:
+            raise
+        failure = ErrorCode.FEATURE_UPDATE_FAILED
     return UpdateFeaturesResponse(
         results=[
-            UpdateFeaturesResponse.Result(feature=each.feature) async for each in in_slices(request.feature_updates)
+            Result(feature=name, error_code=ErrorCode.INVALID_REQUEST, error_message=reason)
+            if reason
+            else Result(feature=name, error_code=failure)
+            async for name, reason in in_slices(refusals.items())
         ]
     )
 
 
-def _refusal(feature: Feature | None, update: Update, version: int) -> str:
-    """Why the level cannot be in force, "" when it is."""
-    if feature is None:
-        return "There is no such feature here."
-    kind = update.upgrade_type
-    if version == 0:
-        kind = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
-    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        return f"There is no upgrade type {kind}."
-    level = update.max_version_level
-    if not feature.min_level <= level <= feature.max_level:
-        return f"Supported are levels {feature.min_level} to {feature.max_level}."
-    if level < feature.finalized_level and kind == UPGRADE:
-        return f"Level {feature.finalized_level} is in force, and a downgrade has to be asked for as such."
-    if level != feature.finalized_level:
-        return f"Level {feature.finalized_level} is in force, and levels are fixed in this broker."
-    return ""
+async def _in_force(context: RequestContext, request: UpdateFeaturesRequest, epoch: int) -> None:
+    """Wait until this broker follows /feature in that version. REQUEST_TIMED_OUT."""
+    try:
+        await asyncio.wait_for(context.broker.features.wait_for(epoch), max(request.timeout_ms, 1) / 1000)
+    except TimeoutError:
+        raise error_for(ErrorCode.REQUEST_TIMED_OUT) from None

@@ -30,6 +30,7 @@ from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.metadata_version import IBP, MetadataVersion
 from kafkapy.metadata.znodes import BrokerRegistration
+from kafkapy.policies import AlterConfigPolicy, CreateTopicPolicy
 from kafkapy.replica.replica_manager import ReplicaManager
 from kafkapy.security.authorizer.allow_all import AllowAllAuthorizer
 
@@ -114,11 +115,13 @@ class Control(Part):
     def __init__(self) -> None:
         self._channels: ControllerChannels | None = None
         self._requests: ControllerClient | None = None
+        self._policy: CreateTopicPolicy | None = None
+        self._alter_policy: AlterConfigPolicy | None = None
 
     async def start(self, broker: Broker) -> None:
         """Make them; they are started when the ports are known."""
         plugins = broker.plugins
-        version = MetadataVersion.parse(broker.config.get_str(IBP))
+        version = broker.features.protocol(MetadataVersion.parse(broker.config.get_str(IBP)))
         self._channels = ControllerChannels(
             broker.config,
             broker.node_id,
@@ -139,7 +142,9 @@ class Control(Part):
             logs_at_start=partial(log_at_start, broker.log_manager),
             metadata_version=version,
         )
-        topic_admin = TopicAdmin(controller)
+        self._policy = plugins.create_create_topic_policy(broker.config)
+        topic_admin = TopicAdmin(controller, self._policy)
+        self._alter_policy = plugins.create_alter_config_policy(broker.config)
         log_manager = broker.log_manager
         connect = partial(_connect, broker)
         requests = ControllerClient(
@@ -161,6 +166,7 @@ class Control(Part):
             plugins.create_group_assignors(broker.config),
             connect,
             LogAppender(broker.events),
+            features=broker.features,
         )
         broker.context = BrokerContext(
             node_id=broker.node_id,
@@ -180,6 +186,7 @@ class Control(Part):
             logins=broker.logins,
             client_quotas=broker.client_quotas,
             features=broker.features,
+            alter_config_policy=self._alter_policy,
         )
         broker.apis = KafkaApis(broker.context)
         self._requests = requests
@@ -192,6 +199,9 @@ class Control(Part):
             await self._requests.close()
         if self._channels is not None:
             await self._channels.close()
+        for policy in (self._policy, self._alter_policy):
+            if policy is not None:
+                policy.close()
 
 
 class Followers(Part):
@@ -224,7 +234,8 @@ class Controllership(Part):
         """Register under the ports that were bound."""
         advertised = broker.config.advertise(broker.socket_server.bound_endpoints())
         rack = broker.config.get_optional_str("broker.rack")
-        await broker.context.controller.start(BrokerRegistration(broker.node_id, advertised, rack))
+        features = tuple((each.name, each.min_level, each.max_level) for each in broker.features.supported)
+        await broker.context.controller.start(BrokerRegistration(broker.node_id, advertised, rack, features=features))
 
     async def stop(self, broker: Broker) -> None:
         """Decide nothing more."""

@@ -151,8 +151,7 @@ class RequestLog(Part):
 
     async def start(self, broker: Broker) -> None:
         """Follow the request logger's level."""
-        names = [endpoint.listener_name for endpoint in broker.config.listeners]
-        self._requests = DataPlaneRequests(broker.plane, names)
+        self._requests = DataPlaneRequests(broker.plane, broker.socket_server.listener_names)
         broker.plane_events.on(REQUEST, self._requests.log)
         self._requests.start()
 
@@ -257,13 +256,14 @@ class Endpoints(Part):
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _follow(self, broker: Broker) -> None:
-        version = -1
+        known: tuple[int, dict[str, int]] = (-1, {})
         while True:
             snapshot = broker.metadata_cache.snapshot
-            if snapshot.brokers_version != version:
-                version = snapshot.brokers_version
-                for index, endpoint in enumerate(broker.config.listeners):
-                    nodes = snapshot.nodes(endpoint.listener_name)
+            present = (snapshot.brokers_version, broker.socket_server.listener_indexes())
+            if present != known:
+                known = present
+                for name, index in known[1].items():
+                    nodes = snapshot.nodes(name)
                     broker.plane.set_endpoints(index, {node.id: (node.host, node.port, node.rack) for node in nodes})
             await broker.metadata_cache.wait_for_change()
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from kafkapy.broker.dynamic_config import DynamicConfig
 from kafkapy.broker.finalized_features import FeatureChanges, FinalizedFeatures
 from kafkapy.broker.identity import establish
+from kafkapy.broker.live_listeners import LiveListeners
 from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.metadata.config_repository import READ_AT_START, ConfigRepository
 from kafkapy.metadata.quota_entities import QUOTA_TYPES
-from kafkapy.network.socket_server import SocketServerConfig
 
 __all__ = ["ConfigChanges", "Configuration", "Features", "Store"]
 
@@ -88,10 +88,9 @@ class Features(Part):
 
     async def start(self, broker: Broker) -> None:
         """Read them. StartupError for one that this broker does not support."""
-        broker.features = FinalizedFeatures(follows_node=broker.config.metadata_store == "zookeeper")
-        if broker.store.is_shared:
-            self._changes = FeatureChanges(broker.store, broker.features, broker.stop_failed)
-            await self._changes.start()
+        broker.features = FinalizedFeatures(zookeeper=broker.config.metadata_store == "zookeeper")
+        self._changes = FeatureChanges(broker.store, broker.features, broker.stop_failed)
+        await self._changes.start()
 
     async def stop(self, broker: Broker) -> None:
         """Follow them no more."""
@@ -105,6 +104,9 @@ class ConfigChanges(Part):
 
     name = "configuration changes"
 
+    def __init__(self) -> None:
+        self._listeners: LiveListeners | None = None
+
     async def start(self, broker: Broker) -> None:
         """Begin to listen."""
 
@@ -113,19 +115,28 @@ class ConfigChanges(Part):
             broker.effects.check_broker(config)
             broker.config = config
             broker.context.controller.update_config(config)
-            broker.log_manager.config = config
-            broker.log_manager.cleaner.reconfigure()
+            broker.log_manager.update_broker_config(config)
             broker.replica_manager.update_config(config)
             broker.context.coordinators.update_config(config)
             broker.plane.verify_transactions = broker.context.coordinators.verifies_transactions
-            broker.socket_server.update_limits(SocketServerConfig.from_broker_config(config))
+            broker.scheduler.resize(config.get_int("background.threads"))
+            if hasattr(broker, "asks"):
+                broker.asks.resize(config.get_int("num.io.threads"))
 
         broker.dynamic.broker_listeners.append(changed)
         authentication = broker.logins.authentication
         if authentication is not None:
             broker.dynamic.broker_listeners.append(authentication.config_changed)
             broker.dynamic.broker_checks.append(authentication.check)
-        broker.dynamic.broker_checks.append(broker.listener_security.check)
+        self._listeners = LiveListeners(broker)
+        broker.dynamic.broker_checks += [self._listeners.check, broker.listener_security.check]
+        broker.dynamic.broker_appliers.append(self._listeners.apply)
         broker.dynamic.broker_touched.append(broker.listener_security.reconfigure)
         # What the store said before this listened.
         broker.listener_security.reconfigure(broker.dynamic.config)
+
+    async def stop(self, broker: Broker) -> None:
+        """Wait for connections of removed listeners no more."""
+        del broker
+        if self._listeners is not None:
+            await self._listeners.stop()

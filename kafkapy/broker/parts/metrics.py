@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkapy.broker.parts.part import Broker, Part
+from kafkapy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kafkapy.broker.metrics import BrokerCollector
+    from kafkapy.config.broker import BrokerConfig
 
 __all__ = ["Metrics"]
 
@@ -21,26 +26,55 @@ class Metrics(Part):
     name = "metrics listener"
 
     def __init__(self) -> None:
-        self._reporters: list[Any] = []
+        self._reporters: dict[str, Any] = {}
+        self._collector: BrokerCollector | None = None
 
     async def start(self, broker: Broker) -> None:
         """Start the reporters, then bind the listener. OSError when its port is taken."""
         addresses = broker.config.get_list("metrics.listeners")
-        reporters = broker.plugins.create_metrics_reporters(broker.config)
-        if not addresses and not reporters:
-            return
-        from kafkapy.broker.metrics import BrokerCollector
-
-        broker.context.coordinators.make_all()  # collectors are called on threads of their own
-        collector = BrokerCollector(broker)
-        for reporter in reporters:
-            reporter.start([collector])
-            self._reporters.append(reporter)
+        for name in broker.plugins.metrics_reporter_names(broker.config):
+            self._start_reporter(broker, name)
         if addresses:
             from kafkapy.broker.metrics_listener import MetricsListener
 
-            broker.metrics_listener = MetricsListener(addresses, collector)
+            broker.metrics_listener = MetricsListener(addresses, self._collected(broker))
             broker.metrics_listener.start()
+        broker.dynamic.broker_checks.append(lambda config: self._check(broker, config))
+        broker.dynamic.broker_listeners.append(lambda config: self._follow(broker, config))
+
+    def _collected(self, broker: Broker) -> BrokerCollector:
+        if self._collector is None:
+            from kafkapy.broker.metrics import BrokerCollector
+
+            broker.context.coordinators.make_all()  # collectors are called on threads of their own
+            self._collector = BrokerCollector(broker)
+        return self._collector
+
+    def _start_reporter(self, broker: Broker, name: str) -> None:
+        reporter = broker.plugins.create_metrics_reporter(name, broker.config)
+        reporter.start([self._collected(broker)])
+        self._reporters[name] = reporter
+
+    @staticmethod
+    def _check(broker: Broker, config: BrokerConfig) -> None:
+        """ConfigError when metric.reporters names an unknown reporter."""
+        broker.plugins.metrics_reporter_names(config)
+
+    def _follow(self, broker: Broker, config: BrokerConfig) -> None:
+        """Start and close reporters as metric.reporters says now."""
+        try:
+            names = broker.plugins.metrics_reporter_names(config)
+        except ConfigError as error:  # of all brokers, where another one has the plugin
+            logger.error("The metrics reporters stay as they are: %s", error)
+            return
+        for name in self._reporters.keys() - set(names):
+            _close(self._reporters.pop(name))
+        for name in names:
+            if name not in self._reporters:
+                try:
+                    self._start_reporter(broker, name)
+                except Exception:  # a reporter is a plugin's: the broker goes on without it
+                    logger.exception("The metrics reporter %s failed to start", name)
 
     async def stop(self, broker: Broker) -> None:
         """Stop answering scrapes; then close the reporters.
@@ -52,7 +86,11 @@ class Metrics(Part):
                 broker.metrics_listener.stop()
         finally:
             while self._reporters:
-                try:
-                    self._reporters.pop().close()
-                except Exception:
-                    logger.exception("A metrics reporter failed to close")
+                _close(self._reporters.popitem()[1])
+
+
+def _close(reporter: Any) -> None:
+    try:
+        reporter.close()
+    except Exception:
+        logger.exception("A metrics reporter failed to close")

@@ -26,7 +26,7 @@ class Replication(Part):
         from kafkapy.replica.fetcher_manager import ReplicaFetcherManager
 
         config, replicas = broker.config, broker.replica_manager
-        version = MetadataVersion.parse(config.get_str(IBP))
+        version = broker.features.protocol(MetadataVersion.parse(config.get_str(IBP)))
         fetchers = ReplicaFetcherManager(
             config,
             broker.node_id,

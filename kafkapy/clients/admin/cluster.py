@@ -7,7 +7,6 @@ RemoveRaftVoter (any broker), UpdateFeatures (controller).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
@@ -22,21 +21,13 @@ from kafkapy.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kafkapy.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from kafkapy.protocol.messages.update_features import UpdateFeaturesRequest
 from kafkapy.protocol.registry import ApiKeys
+from kafkapy.types import UpdateFeatureType
 from kafkapy.version import __version__
 
-__all__ = ["ClusterAdmin", "UpdateFeatureType"]
+__all__ = ["ClusterAdmin"]
 
 METADATA_TOPIC = "__cluster_metadata"
 UPDATE_FEATURES_MS = 60_000
-
-
-class UpdateFeatureType(IntEnum):
-    """The allowed direction of a feature level's change (KIP-584)."""
-
-    UNKNOWN = 0
-    UPGRADE = 1
-    SAFE_DOWNGRADE = 2
-    UNSAFE_DOWNGRADE = 3
 
 
 class ClusterAdmin(TopicAdmin):

@@ -140,6 +140,7 @@ class KafkaAdminClient:
     describe_producers = _blocking(AdminCore.describe_producers)
     abort_transaction = _blocking(AdminCore.abort_transaction)
     fence_producers = _blocking(AdminCore.fence_producers)
+    complete_transaction = _blocking(AdminCore.complete_transaction)
     terminate_transaction = _blocking(AdminCore.terminate_transaction)
     find_hanging_transactions = _blocking(AdminCore.find_hanging_transactions)
     find_hanging_producers = _blocking(AdminCore.find_hanging_producers)

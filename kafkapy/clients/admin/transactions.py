@@ -14,11 +14,12 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from kafkapy.clients.admin.partitions import PartitionAdmin
-from kafkapy.clients.admin.routing import raise_first
+from kafkapy.clients.admin.routing import Deadline, raise_first
 from kafkapy.clients.admin.shapes import by_topic, checked, error_of, member_of
-from kafkapy.errors import ErrorCode, KafkaError, TransactionalIdNotFoundError, error_for
+from kafkapy.errors import ErrorCode, KafkaError, TransactionalIdNotFoundError, UnsupportedVersionError, error_for
 from kafkapy.protocol.messages.describe_producers import DescribeProducersRequest
 from kafkapy.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kafkapy.protocol.messages.end_txn import EndTxnRequest
 from kafkapy.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkapy.protocol.messages.list_transactions import ListTransactionsRequest
 from kafkapy.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
@@ -41,6 +42,10 @@ SLACK_MS = 5 * 60_000
 """Milliseconds after the longest timeout in which a coordinator may still end a transaction."""
 PARTITIONS_AT_ONCE = 500
 NO_PRODUCER = -1
+FIRST_THAT_KEEPS = 6
+"""The first version of InitProducerId that keeps an open transaction (KIP-939)."""
+LAST_WITHOUT_BUMP = 4
+"""The last version of EndTxn without another epoch after each transaction (KIP-890)."""
 FENCING_TIMEOUT_MS = 60_000
 """The transaction timeout of a fencing producer in ms; it never begins a transaction."""
 
@@ -251,6 +256,60 @@ class TransactionAdmin(PartitionAdmin):
 
         located = self.at_coordinators(CoordinatorType.TRANSACTION, deadline)
         return raise_first(await self.drive(transactional_ids, located, ask, deadline))
+
+    async def complete_transaction(
+        self, transactional_id: str, committed: bool = True, prepared: tuple[int, int] | None = None
+    ) -> bool | None:
+        """Ends the open transaction of an id, such as a prepared one whose producer is gone (KIP-939).
+
+        The producer is fenced where the broker can keep an open transaction for another. With `prepared`, a producer id
+        and epoch, the transaction is committed if it is that producer's, and aborted otherwise; `committed` is not
+        looked at. Returns whether it was committed; None without an open transaction.
+        """
+        deadline = self.deadline()
+
+        async def ask(node: int, ids: list[str]) -> dict[str, Any]:
+            return {each: await self._completed(node, each, committed, prepared, deadline) for each in ids}
+
+        located = self.at_coordinators(CoordinatorType.TRANSACTION, deadline)
+        (outcome,) = raise_first(await self.drive([transactional_id], located, ask, deadline))[transactional_id]
+        return None if outcome is None else bool(outcome)
+
+    async def _completed(
+        self, node: int, transactional_id: str, committed: bool, prepared: tuple[int, int] | None, deadline: Deadline
+    ) -> tuple[bool | None] | KafkaError:
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=FENCING_TIMEOUT_MS,
+            producer_id=NO_PRODUCER,
+            producer_epoch=NO_PRODUCER,
+            keep_prepared_txn=True,
+        )
+        try:
+            kept = await self.send(node, request, deadline, low=FIRST_THAT_KEEPS)
+            if error := error_of(kept.error_code):
+                raise error
+            producer = kept.producer_id, kept.producer_epoch
+            ongoing = kept.ongoing_txn_producer_id, kept.ongoing_txn_producer_epoch
+        except UnsupportedVersionError:
+            # Any client may end it that knows its producer.
+            found = (await self.describe_transactions([transactional_id]))[transactional_id]
+            is_open = found.state is TransactionState.ONGOING
+            ongoing = producer = (found.producer_id, found.producer_epoch) if is_open else (NO_PRODUCER, NO_PRODUCER)
+        except KafkaError as error:
+            return error
+        if ongoing[0] == NO_PRODUCER:
+            return (None,)
+        commits = committed if prepared is None else ongoing == tuple(prepared)
+        bumps = self.network.finalized_feature(node, "transaction.version") >= 2
+        end = EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            committed=commits,
+        )
+        ended = await self.send(node, end, deadline, high=None if bumps else LAST_WITHOUT_BUMP)
+        return error_of(ended.error_code) or (commits,)
 
     async def terminate_transaction(self, transactional_id: str) -> None:
         """Aborts the open transaction of an id and fences its producer."""

@@ -25,6 +25,7 @@ from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
 from kafkapy.clients.producer.core import ProducerCore
 from kafkapy.clients.producer.interceptors import ProducerRecord
 from kafkapy.clients.producer.transaction_manager import State
+from kafkapy.clients.producer.transactional_requests import PreparedTxnState
 from kafkapy.config.config_def import ConfigKey, Importance, at_least
 from kafkapy.config.producer import PRODUCER, ProducerConfig
 from kafkapy.errors import IllegalStateError
@@ -113,10 +114,12 @@ class AIOKafkaProducer(StartedClient):
         self._with_metadata = config["acks"] != 0
         """Whether results have metadata. aiokafka returns None with acks=0, when there is no response."""
 
-    async def start(self) -> None:
+    async def start(self, keep_prepared_txn: bool = False) -> None:
         """Connect to the cluster; with a transactional_id, initialize transactions.
 
-        The initialization gets a producer id and ends open transactions of earlier producers. NoBrokersAvailableError,
+        The initialization gets a producer id and aborts open transactions of earlier producers. With
+        `keep_prepared_txn` (KIP-939) an open transaction stays open until complete_transaction(), commit_transaction()
+        or abort_transaction(). NoBrokersAvailableError, UnsupportedVersionError,
         TransactionalIdAuthorizationFailedError, KafkaTimeoutError.
         """
         if self._stopped:
@@ -134,7 +137,7 @@ class AIOKafkaProducer(StartedClient):
                 chosen = bound(core.partitioner, core.accumulator, core.network.cluster)
                 self._sender.partitioner = self._raw.partitioner = chosen
             if self.config["transactional.id"] is not None:
-                await core.init_transactions()
+                await core.init_transactions(keep_prepared_txn)
         except BaseException:
             self._stopped = True
             await core.close(0)
@@ -313,6 +316,21 @@ class AIOKafkaProducer(StartedClient):
         self._require_transactional()
         with _as_illegal_operation():
             self._core.begin_transaction()
+
+    async def prepare_transaction(self) -> PreparedTxnState:
+        """Send buffered records and leave the transaction open, even after stop(). IllegalOperation.
+
+        See KafkaProducer.prepare_transaction().
+        """
+        self._require_transactional()
+        with _as_illegal_operation():
+            return await self._core.prepare_transaction()
+
+    async def complete_transaction(self, prepared: PreparedTxnState) -> None:
+        """Commit the prepared transaction if it is the given one; abort another. IllegalOperation."""
+        self._require_transactional()
+        with _as_illegal_operation():
+            await self._core.complete_transaction(prepared)
 
     async def commit_transaction(self) -> None:
         """Send buffered records and commit the transaction. IllegalOperation.

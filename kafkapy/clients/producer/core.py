@@ -103,6 +103,7 @@ class ProducerCore:
                 CoordinatorLookup(self.network, own_connections=False),
                 self.transactions,
                 transaction_timeout_ms=self.config["transaction.timeout.ms"],
+                two_phase=self.config["transaction.two.phase.commit.enable"],
                 backoff=self._backoff,
                 all_sent=self.sender.all_complete,
             )
@@ -287,13 +288,14 @@ class ProducerCore:
             raise IllegalStateError("the producer was closed during the call")
         task.result()
 
-    async def init_transactions(self) -> None:
+    async def init_transactions(self, keep_prepared_txn: bool = False) -> None:
         """Gets a producer id and ends transactions of earlier producers.
 
-        These are the producers with the same transactional.id.
+        These are the producers with the same transactional.id. `keep_prepared_txn`: an open transaction of theirs stays
+        open, and complete_transaction() or its like ends it.
         """
         _, requests = self._transactional()
-        await self._settle("init_transactions", requests.initialize)
+        await self._settle("init_transactions", lambda: requests.initialize(keep_prepared=keep_prepared_txn))
 
     def begin_transaction(self) -> None:
         """Begins a transaction. IllegalStateError; fatal errors such as ProducerFencedError."""
@@ -324,9 +326,14 @@ class ProducerCore:
         return requests.prepared_state
 
     async def complete_transaction(self, prepared: PreparedTxnState) -> None:
-        """Commits the prepared transaction if it is this one; aborts another."""
-        _, requests = self._transactional()
-        if requests.prepared_state == prepared:
+        """Commits the prepared transaction if it is this one; aborts another.
+
+        Without effect when init_transactions() should keep a prepared transaction and found none.
+        """
+        manager, requests = self._transactional()
+        if manager.took_nothing_over:
+            return
+        if requests.prepared_state[:2] == prepared[:2]:
             await self.commit_transaction()
         else:
             await self.abort_transaction()

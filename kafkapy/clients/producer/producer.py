@@ -285,16 +285,20 @@ class KafkaProducer(RecordSender):
 
     # --- transactions ---------------------------------------------------------------------------------------------
 
-    def init_transactions(self) -> None:
+    def init_transactions(self, keep_prepared_txn: bool = False) -> None:
         """Initializes transactions; required once before the first one.
 
-        It gets a producer id and ends open transactions of earlier producers with the same transactional_id. It may be
-        called again after a KafkaTimeoutError (max.block.ms).
+        It gets a producer id and aborts open transactions of earlier producers with the same transactional_id. It may
+        be called again after a KafkaTimeoutError (max.block.ms).
+
+        With `keep_prepared_txn` (KIP-939) an open transaction stays open: complete_transaction(), commit_transaction()
+        or abort_transaction() ends it, and nothing else is possible before. UnsupportedVersionError: the broker cannot
+        do that.
 
         IllegalStateError without a transactional_id; TransactionalIdAuthorizationFailedError and others.
         """
         self._require_open()
-        self._background.run(self._core.init_transactions())
+        self._background.run(self._core.init_transactions(keep_prepared_txn))
 
     def begin_transaction(self) -> None:
         """Begins a transaction. IllegalStateError.
@@ -320,7 +324,7 @@ class KafkaProducer(RecordSender):
         """Sends buffered records and leaves the transaction open, even after close().
 
         It accepts no more records. The transaction ends by the returned state and its transactional_id, or by the
-        broker (transaction.timeout.ms).
+        broker (transaction.timeout.ms), which never does that with transaction.two.phase.commit.enable.
 
         The names are KIP-939's; the broker need not support it. Raises the error of a failed record; then
         abort_transaction() must follow. It may be called again after a KafkaTimeoutError.
@@ -331,7 +335,8 @@ class KafkaProducer(RecordSender):
     def complete_transaction(self, prepared: PreparedTxnState) -> None:
         """Commits the prepared transaction if it is the given one; aborts another.
 
-        IllegalStateError without a prepared transaction; other errors as in commit_transaction().
+        Without effect after init_transactions(keep_prepared_txn=True) that found no open transaction: it was ended
+        already. IllegalStateError without a prepared transaction; other errors as in commit_transaction().
         """
         self._require_open()
         self._background.run(self._core.complete_transaction(prepared))

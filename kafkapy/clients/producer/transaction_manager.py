@@ -59,7 +59,7 @@ _FROM: Final[dict[State, frozenset[State]]] = {
     State.INITIALIZING: frozenset({State.UNINITIALIZED, State.COMMITTING, State.ABORTING}),
     State.READY: frozenset({State.INITIALIZING, State.COMMITTING, State.ABORTING}),
     State.IN_TRANSACTION: frozenset({State.READY}),
-    State.PREPARED: frozenset({State.IN_TRANSACTION}),
+    State.PREPARED: frozenset({State.IN_TRANSACTION, State.READY}),
     State.COMMITTING: frozenset({State.IN_TRANSACTION, State.PREPARED}),
     State.ABORTING: frozenset({State.IN_TRANSACTION, State.PREPARED, State.ABORTABLE_ERROR}),
     State.ABORTABLE_ERROR: frozenset(
@@ -103,6 +103,10 @@ class TransactionManager:
         self.epoch_bump_required = False
         self.started = False
         """Whether the coordinator knows the open transaction."""
+        self.ongoing_producer: tuple[int, int] | None = None
+        """Id and epoch of the producer that has prepared the transaction, where that was another one."""
+        self.took_nothing_over = False
+        """Whether a producer that would complete a prepared transaction has found none."""
         self.new_partitions: set[PartitionQueue] = set()
         self.partitions: set[PartitionQueue] = set()
         self._unresolved: set[PartitionQueue] = set()
@@ -240,6 +244,18 @@ class TransactionManager:
         self._rewrite()
         self.wake()
 
+    def took_over(self, producer_id: int, producer_epoch: int) -> None:
+        """Enters the state of a prepared transaction whose records another producer has written (KIP-939).
+
+        An id of -1 is none.
+        """
+        if producer_id < 0:
+            self.took_nothing_over = True
+            return
+        self.ongoing_producer = producer_id, producer_epoch
+        self.started = True
+        self._enter(State.PREPARED)
+
     def uninitialized(self) -> None:
         """Returns to the initial state: an authorization may be granted meanwhile.
 
@@ -253,11 +269,12 @@ class TransactionManager:
         self.require_no_pending("begin_transaction")
         self.require_no_error()
         self._enter(State.IN_TRANSACTION)
+        self.took_nothing_over = False
 
     def prepare(self) -> None:
         """Refuses further records; the transaction stays open. IllegalStateError; the producer's error."""
         self.require_transactional()
-        self.require_no_error()
+        self.require_open()
         self._enter(State.PREPARED)
 
     def begin_commit(self) -> None:
@@ -294,6 +311,7 @@ class TransactionManager:
         self._enter(State.INITIALIZING if bump else State.READY)
         self.epoch_bump_required = False
         self.started = False
+        self.ongoing_producer = None
         for queue in self.partitions | self.new_partitions:
             queue.in_transaction = queue.joining = False
         self.partitions.clear()

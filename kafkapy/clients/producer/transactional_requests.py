@@ -47,8 +47,11 @@ _FATAL: Final = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ErrorCode.INVALID_TXN_STATE,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.UNSUPPORTED_VERSION,
     }
 )
+FIRST_WITH_TWO_PHASES: Final = 6
+"""The first version of InitProducerId with two-phase commit (KIP-939)."""
 
 
 class GroupMetadata(Protocol):
@@ -72,12 +75,26 @@ class GroupMetadata(Protocol):
 
 
 class PreparedTxnState(NamedTuple):
-    """The state that, with its transactional id, ends a prepared transaction (KIP-939)."""
+    """The state that, with its transactional id, ends a prepared transaction (KIP-939).
+
+    Its text, "producer id:epoch" as Kafka's, fits into a row of a database: `PreparedTxnState.parse(str(state))`.
+    """
 
     producer_id: int
     producer_epoch: int
     transaction_version: int = 0
     """2: the transaction follows KIP-890, and EndTxn 5 or later ends it; else an earlier version does."""
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}:{self.producer_epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> PreparedTxnState:
+        """The state of a text. ValueError."""
+        producer_id, colon, epoch = text.partition(":")
+        if not colon or not producer_id.isdecimal() or not epoch.isdecimal():
+            raise ValueError(f"{text!r} is not PRODUCER_ID:EPOCH")
+        return cls(int(producer_id), int(epoch))
 
 
 class TransactionalRequests:
@@ -93,6 +110,7 @@ class TransactionalRequests:
         manager: TransactionManager,
         *,
         transaction_timeout_ms: int,
+        two_phase: bool = False,
         backoff: Backoff,
         all_sent: Callable[[], Awaitable[None]],
     ) -> None:
@@ -100,6 +118,7 @@ class TransactionalRequests:
         self._coordinators = coordinators
         self._manager = manager
         self._transaction_timeout_ms = transaction_timeout_ms
+        self._two_phase = two_phase
         self._backoff = backoff
         self._all_sent = all_sent
         self._coordinator = -1
@@ -139,7 +158,12 @@ class TransactionalRequests:
     # --- asking ---------------------------------------------------------------------------------------------------
 
     async def _ask(
-        self, request: Callable[[], Request], kind: CoordinatorType | None, key: str, max_version: int | None = None
+        self,
+        request: Callable[[], Request],
+        kind: CoordinatorType | None,
+        key: str,
+        max_version: int | None = None,
+        min_version: int | None = None,
     ) -> Any:
         """The response of the coordinator, or of any broker (kind None).
 
@@ -153,7 +177,7 @@ class TransactionalRequests:
                 node = await self._coordinators.find(key, kind)
                 if kind is CoordinatorType.TRANSACTION and node != self._coordinator:
                     await self._learn(node)
-                return await self._network.send(node, request(), max_version=max_version)
+                return await self._network.send(node, request(), max_version=max_version, min_version=min_version)
             except (AuthenticationError, UnsupportedVersionError) as error:
                 self._manager.fatal(error)
                 raise
@@ -193,6 +217,8 @@ class TransactionalRequests:
         request: Callable[[], Request],
         max_version: int | None,
         own: Callable[[ErrorCode], KafkaError | None] = lambda code: None,
+        *,
+        min_version: int | None = None,
     ) -> Any:
         """The transaction coordinator's response without an error.
 
@@ -203,7 +229,9 @@ class TransactionalRequests:
         transactional_id = manager.transactional_id or ""
         attempts = 0
         while True:
-            response = await self._ask(request, CoordinatorType.TRANSACTION, transactional_id, max_version)
+            response = await self._ask(
+                request, CoordinatorType.TRANSACTION, transactional_id, max_version, min_version
+            )
             code = ErrorCode.of(response.error_code)
             if code is ErrorCode.NONE:
                 return response
@@ -238,15 +266,17 @@ class TransactionalRequests:
 
     # --- producer ids ---------------------------------------------------------------------------------------------
 
-    async def initialize(self, *, bump: bool = False) -> None:
+    async def initialize(self, *, bump: bool = False, keep_prepared: bool = False) -> None:
         """Gets a producer id. KafkaError.
 
-        `bump`: another epoch of the current id, after a transaction has ended.
+        `bump`: another epoch of the current id, after a transaction has ended. `keep_prepared`: an open transaction of
+        the transactional id is not aborted, and the producer can only end it. UnsupportedVersionError.
         """
         manager = self._manager
         if not bump:
             manager.initializing()
         producer_id, epoch = manager.producer if bump else (-1, -1)
+        two_phase = self._two_phase and manager.transactional
 
         def request() -> Request:
             return InitProducerIdRequest(
@@ -254,15 +284,22 @@ class TransactionalRequests:
                 transaction_timeout_ms=self._transaction_timeout_ms if manager.transactional else MOST_INT,
                 producer_id=producer_id,
                 producer_epoch=epoch,
+                enable2_pc=two_phase,
+                keep_prepared_txn=keep_prepared,
             )
 
-        if manager.transactional:
-            response = await self._settle(request, 5, self._authorization)
+        if manager.transactional and (two_phase or keep_prepared):
+            only = FIRST_WITH_TWO_PHASES
+            response = await self._settle(request, only, self._authorization, min_version=only)
+        elif manager.transactional:
+            response = await self._settle(request, FIRST_WITH_TWO_PHASES - 1, self._authorization)
         else:
             response = await self._settle_anywhere(request)
         if manager.transactional and not bump:
             manager.use_version(self._transaction_version(), initially=True)
         manager.initialized(response.producer_id, response.producer_epoch, bumped=bump)
+        if keep_prepared:
+            manager.took_over(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
 
     def _authorization(self, code: ErrorCode) -> KafkaError | None:
         """The error of a missing authorization: the next attempt starts again (KIP-1050)."""
@@ -484,7 +521,7 @@ class TransactionalRequests:
         manager.require_no_error()
         if not manager.prepared:
             raise IllegalStateError(f"no transaction is prepared (the producer is {manager.state.name})")
-        return PreparedTxnState(*manager.producer, transaction_version=2 if manager.v2 else 0)
+        return PreparedTxnState(*(manager.ongoing_producer or manager.producer), 2 if manager.v2 else 0)
 
     async def commit(self) -> None:
         """Sends buffered records, then commits.

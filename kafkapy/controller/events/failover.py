@@ -11,9 +11,13 @@ from collections.abc import Awaitable, Callable
 from kafkapy.controller import notifications
 from kafkapy.controller.controllership import Controllership
 from kafkapy.controller.events import preferred_election
+from kafkapy.metadata.features import initial_levels
 from kafkapy.metadata.znodes import ISR_CHANGES, LOG_DIR_EVENTS
 
 logger = logging.getLogger("kafka.controller.KafkaController")
+
+LAYOUT = 2
+"""The newest layout of /feature."""
 
 
 async def run(controllership: Controllership, raise_epochs: Callable[[], Awaitable[None]]) -> None:
@@ -24,7 +28,10 @@ async def run(controllership: Controllership, raise_epochs: Callable[[], Awaitab
     context = controllership.context
     store = controllership.store.store
     version = controllership.metadata_version
-    await controllership.store.set_up_features(version.has_features, version.feature_znode_version)
+    if controllership.config.metadata_store == "zookeeper":
+        await controllership.store.set_up_features(version.has_features, version.feature_znode_version, {})
+    else:
+        await controllership.store.set_up_features(True, LAYOUT, initial_levels(version))
     for path in (LOG_DIR_EVENTS, ISR_CHANGES):
         await notifications.remove(store, path, await store.children(path))
     context.live_brokers = await controllership.registered_brokers()

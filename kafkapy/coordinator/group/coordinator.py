@@ -63,14 +63,17 @@ class GroupCoordinator:
         assignors: Iterable[GroupAssignor],
         metadata: Callable[[], MetadataSnapshot],
         led_elsewhere: Callable[[int], bool] = lambda _: False,
+        consumer_protocol_finalized: Callable[[], bool] = lambda: True,
     ) -> None:
         """Create the coordinator with its runtime.
 
         `partition_count` returns how many partitions __consumer_offsets has, or will have. `assignors` are the choices
         of consumer groups, the default one first. `metadata` returns the cluster's present topics. `led_elsewhere`
         returns whether another broker may write the partition of __consumer_offsets with that number.
+        `consumer_protocol_finalized` returns whether the cluster's group.version allows the consumer protocol.
         """
         self.config = config
+        self._consumer_protocol_finalized = consumer_protocol_finalized
         self.overrides = GroupOverrides(config)
         self.counters = GroupCounters()
         self.assignors = {assignor.name: assignor for assignor in assignors}
@@ -154,7 +157,7 @@ class GroupCoordinator:
     @property
     def serves_consumer_protocol(self) -> bool:
         """Whether members may use the consumer protocol."""
-        return self.config.consumer_protocol
+        return self.config.consumer_protocol and self._consumer_protocol_finalized()
 
     def consumer_heartbeat(
         self, client: ConsumerClient, request: ConsumerGroupHeartbeatRequest, api_version: int

@@ -26,10 +26,10 @@ class TransactionConfig(NamedTuple):
     """add.partitions.to.txn.retry.backoff.ms"""
     add_backoff_max_ms: int = 100
     """add.partitions.to.txn.retry.backoff.max.ms"""
+    two_phase_commit: bool = False
+    """transaction.two.phase.commit.enable"""
     request_timeout_ms: int = 30_000
     """request.timeout.ms: how long a marker, or a change of state, waits for replicas."""
-    writes_version_1: bool = True
-    """Whether all brokers of the cluster can read version 1 of a transactional id's record."""
 
     @classmethod
     def from_broker_config(cls, config: BrokerConfig) -> Self:
@@ -41,7 +41,6 @@ class TransactionConfig(NamedTuple):
             expiry_interval_ms=config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
             add_backoff_ms=config.get_int("add.partitions.to.txn.retry.backoff.ms"),
             add_backoff_max_ms=config.get_int("add.partitions.to.txn.retry.backoff.max.ms"),
+            two_phase_commit=config.get_bool("transaction.two.phase.commit.enable"),
             request_timeout_ms=config.get_int("request.timeout.ms"),
-            # Brokers of Apache Kafka may share a cluster on ZooKeeper; they write version 0.
-            writes_version_1=config.metadata_store != "zookeeper",
         )

@@ -26,6 +26,8 @@ from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.transaction.markers import MarkerWriter
 from kafkapy.coordinator.transaction.metadata import (
     TRANSACTION_VERSION_0,
+    TRANSACTION_VERSION_2,
+    Initialized,
     ProducerIdAndEpoch,
     TransactionMetadata,
 )
@@ -52,6 +54,7 @@ class TransactionCoordinator:
 
     `next_producer_id` returns an id that was never used. `partition_count` returns how many partitions
     __transaction_state has, or will have. `is_gone` returns whether a partition that another broker leads was deleted.
+    `transaction_version` returns the cluster's finalized level of that feature.
     """
 
     def __init__(
@@ -64,9 +67,11 @@ class TransactionCoordinator:
         *,
         partition_count: Callable[[], int],
         is_gone: Callable[[TopicPartition], bool],
+        transaction_version: Callable[[], int] = lambda: TRANSACTION_VERSION_2,
     ) -> None:
         self.config = config
         self._next_producer_id = next_producer_id
+        self._transaction_version = transaction_version
         self._leader_epochs: dict[int, int] = {}
         self.completions = Completions(self._run, markers, is_gone)
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
@@ -82,7 +87,14 @@ class TransactionCoordinator:
 
     def _make_shard(self, context: ShardContext[TransactionShard]) -> TransactionShard:
         epoch = self._leader_epochs.get(context.partition, 0)
-        return TransactionShard(context, epoch, self.config, self.completions.start, self.completions.forget)
+        return TransactionShard(
+            context,
+            epoch,
+            self.config,
+            self.completions.start,
+            self.completions.forget,
+            transaction_version=self._transaction_version,
+        )
 
     def _run(self, partition: int, operation: Operation[TransactionShard, T]) -> Later[T]:
         answer: Later[T] = Later()
@@ -156,13 +168,28 @@ class TransactionCoordinator:
         return self.runtime.partition_for(transactional_id)
 
     async def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None = None
-    ) -> ProducerIdAndEpoch:
-        """InitProducerId with a transactional id; see TransactionShard.init_producer_id."""
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None = None,
+        *,
+        two_phase: bool = False,
+        keep_prepared: bool = False,
+    ) -> Initialized:
+        """InitProducerId with a transactional id; see TransactionShard.init_producer_id.
 
-        def operation(new_producer_id: int | None) -> Operation[TransactionShard, ProducerIdAndEpoch | None]:
+        TakenOver only with `keep_prepared`, when a transaction is open.
+        """
+
+        def operation(new_producer_id: int | None) -> Operation[TransactionShard, Initialized | None]:
             return lambda shard, now_ms: shard.init_producer_id(
-                transactional_id, timeout_ms, expected, now_ms, new_producer_id
+                transactional_id,
+                timeout_ms,
+                expected,
+                now_ms,
+                new_producer_id,
+                two_phase=two_phase,
+                keep_prepared=keep_prepared,
             )
 
         return await self._with_producer_id(transactional_id, operation)
@@ -258,8 +285,8 @@ class TransactionCoordinator:
     async def _with_producer_id(
         self,
         transactional_id: str,
-        operation: Callable[[int | None], Operation[TransactionShard, ProducerIdAndEpoch | None]],
-    ) -> ProducerIdAndEpoch:
+        operation: Callable[[int | None], Operation[TransactionShard, T | None]],
+    ) -> T:
         """Run an operation that may need a new producer id.
 
         Ids come from the metadata store, so the operation runs again with one.

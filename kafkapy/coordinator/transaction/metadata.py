@@ -19,6 +19,9 @@ MAX_EPOCH: Final = 2**15 - 1
 """Never handed out, so that a higher epoch can fence every producer."""
 LAST_EPOCH: Final = MAX_EPOCH - 1
 
+TWO_PHASE_TIMEOUT_MS: Final = 2**31 - 1
+"""The timeout in ms of an id with two-phase commit: no timeout (KIP-939)."""
+
 TRANSACTION_VERSION_0: Final = 0
 TRANSACTION_VERSION_2: Final = 2
 """KIP-890: each transaction has a new epoch."""
@@ -31,13 +34,25 @@ class ProducerIdAndEpoch(NamedTuple):
     producer_epoch: int
 
 
+class TakenOver(NamedTuple):
+    """A producer that has taken an open transaction over, and the identity in that transaction's records."""
+
+    producer: ProducerIdAndEpoch
+    ongoing: ProducerIdAndEpoch
+
+
+Initialized = ProducerIdAndEpoch | TakenOver
+
+
 class TransactionMetadata(NamedTuple):
     """One transactional id.
 
     Immutable; times in ms since the epoch, -1 for none. `next_producer_id` is the id that takes over when a transaction
     has ended with the last epoch of this one, and `previous_producer_id` the id before, as long as its client may not
-    have received the new one. A transition that is not allowed raises ValueError: the caller has to check the clients'
-    requests.
+    have received the new one. With `next_producer_epoch` another producer has taken the transaction over as it was
+    prepared (KIP-939): the next id and epoch are that producer's, while `producer_id` and `producer_epoch` stay those
+    of the transaction's records. A transition that is not allowed raises ValueError: the caller has to check the
+    clients' requests.
     """
 
     transactional_id: str
@@ -52,6 +67,7 @@ class TransactionMetadata(NamedTuple):
     next_producer_id: int = NO_PRODUCER_ID
     client_version: int = TRANSACTION_VERSION_0
     """The transaction version that made or ended the present or last transaction."""
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
@@ -59,9 +75,31 @@ class TransactionMetadata(NamedTuple):
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
+    def is_kept(self) -> bool:
+        """Whether a producer has taken the open transaction over as it was prepared (KIP-939)."""
+        return self.state is TransactionState.ONGOING and self.next_producer_epoch != NO_PRODUCER_EPOCH
+
+    @property
+    def client(self) -> ProducerIdAndEpoch:
+        """The producer that may end the transaction."""
+        return ProducerIdAndEpoch(self.next_producer_id, self.next_producer_epoch) if self.is_kept else self.producer
+
+    @property
+    def successor(self) -> ProducerIdAndEpoch:
+        """The producer that goes on when the transaction has ended."""
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return self.producer
+        return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
+
+    @property
+    def is_two_phase(self) -> bool:
+        """Whether only a client ends the id's transactions, never the time (KIP-939)."""
+        return self.timeout_ms == TWO_PHASE_TIMEOUT_MS
+
+    @property
     def has_exhausted_epochs(self) -> bool:
         """Whether the last epoch that could still be fenced is in use."""
-        return self.producer_epoch >= LAST_EPOCH
+        return self.client.producer_epoch >= LAST_EPOCH
 
     @property
     def bumps_epochs(self) -> bool:
@@ -70,6 +108,8 @@ class TransactionMetadata(NamedTuple):
 
     def timed_out(self, now_ms: int) -> bool:
         """Whether the transaction has exceeded its producer's timeout."""
+        if self.is_two_phase:
+            return False
         return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
 
     # --- transitions ------------------------------------------------------------------------------------------------
@@ -95,6 +135,19 @@ class TransactionMetadata(NamedTuple):
             previous_producer_id=self.producer_id,
             partitions=frozenset(),
             start_ms=-1,
+            last_update_ms=now_ms,
+        )
+
+    def kept(self, client: ProducerIdAndEpoch, timeout_ms: int, now_ms: int) -> TransactionMetadata:
+        """The id after a producer has taken its open transaction over, to end it.
+
+        The transaction never gets less time than it had.
+        """
+        return self._to(
+            TransactionState.ONGOING,
+            next_producer_id=client.producer_id,
+            next_producer_epoch=client.producer_epoch,
+            timeout_ms=max(timeout_ms, self.timeout_ms),
             last_update_ms=now_ms,
         )
 
@@ -124,10 +177,13 @@ class TransactionMetadata(NamedTuple):
         With KIP-890 the epoch grows at once, so that the markers fence late requests.
         """
         bumps = client_version >= TRANSACTION_VERSION_2
+        following = self._following(int(bumps))
+        if next_producer_id != NO_PRODUCER_ID:
+            following |= {"next_producer_id": next_producer_id, "next_producer_epoch": NO_PRODUCER_EPOCH}
         return self._to(
             TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
             producer_epoch=self.producer_epoch + 1 if bumps else self.producer_epoch,
-            next_producer_id=next_producer_id,
+            **following,
             # A transaction without partitions has no other beginning than its end.
             start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
             last_update_ms=now_ms,
@@ -143,16 +199,30 @@ class TransactionMetadata(NamedTuple):
         return self._to(
             TransactionState.PREPARE_ABORT,
             producer_epoch=self.producer_epoch + 1,
+            **self._following(1),
             last_update_ms=now_ms,
             client_version=client_version,
         )
+
+    def _following(self, epochs: int) -> dict[str, int]:
+        """The changes for the producer that has taken the transaction over: it goes on with a later epoch."""
+        if not self.is_kept:
+            return {}
+        # A record does not tell an unchanged id from none.
+        previous = NO_PRODUCER_ID if self.next_producer_id == self.producer_id else self.next_producer_id
+        return {
+            "previous_producer_id": previous,
+            "next_producer_id": self.next_producer_id,
+            "next_producer_epoch": self.next_producer_epoch + epochs,
+        }
 
     def completed(self, now_ms: int) -> TransactionMetadata:
         """The id after its outcome reached all partitions."""
         changes: dict[str, Any] = {}
         if self.next_producer_id != NO_PRODUCER_ID:
-            changes["previous_producer_id"] = self.producer_id
-            changes |= {"producer_id": self.next_producer_id, "producer_epoch": 0}
+            before = self.producer_id if self.previous_producer_id == NO_PRODUCER_ID else self.previous_producer_id
+            changes["previous_producer_id"] = NO_PRODUCER_ID if before == self.next_producer_id else before
+            changes["producer_id"], changes["producer_epoch"] = self.successor
         return self._to(
             TransactionState.COMPLETE_COMMIT
             if self.state is TransactionState.PREPARE_COMMIT
@@ -165,8 +235,12 @@ class TransactionMetadata(NamedTuple):
     def _to(self, state: TransactionState, **changes: Any) -> TransactionMetadata:
         if not state.may_follow(self.state):
             raise ValueError(f"{self.transactional_id}: {state.label} cannot follow {self.state.label}")
-        # Both hold until the next transition only: a transition that keeps them passes them.
-        fresh = {"next_producer_id": NO_PRODUCER_ID, "previous_producer_id": NO_PRODUCER_ID}
+        # They hold until the next transition only: a transition that keeps them passes them.
+        fresh: dict[str, Any] = {
+            "next_producer_id": NO_PRODUCER_ID,
+            "previous_producer_id": NO_PRODUCER_ID,
+            "next_producer_epoch": NO_PRODUCER_EPOCH,
+        }
         made = self._replace(state=state, **(fresh | changes))
         if made.producer_id < 0 or not 0 <= made.producer_epoch <= MAX_EPOCH:
             raise ValueError(f"{self.transactional_id}: {made.producer} is no producer")

@@ -44,6 +44,7 @@ def transaction_record(metadata: TransactionMetadata) -> CoordinatorRecord:
         transaction_last_update_timestamp_ms=metadata.last_update_ms,
         transaction_start_timestamp_ms=metadata.start_ms,
         client_transaction_version=metadata.client_version,
+        next_producer_epoch=metadata.next_producer_epoch,
     )
     says_more = (
         metadata.client_version > 0
@@ -94,4 +95,5 @@ def metadata_of(record: CoordinatorRecord) -> TransactionMetadata | None:
         else value.previous_producer_id,
         next_producer_id=value.next_producer_id,
         client_version=value.client_transaction_version,
+        next_producer_epoch=value.next_producer_epoch,
     )

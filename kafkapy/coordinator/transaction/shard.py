@@ -25,7 +25,10 @@ from kafkapy.coordinator.transaction.metadata import (
     NO_PRODUCER_ID,
     TRANSACTION_VERSION_0,
     TRANSACTION_VERSION_2,
+    TWO_PHASE_TIMEOUT_MS,
+    Initialized,
     ProducerIdAndEpoch,
+    TakenOver,
     TransactionMetadata,
 )
 from kafkapy.coordinator.transaction.records import (
@@ -67,6 +70,8 @@ class TransactionShard:
         config: TransactionConfig,
         prepared: Prepared,
         forget: Callable[[TransactionShard], None] = lambda _: None,
+        *,
+        transaction_version: Callable[[], int] = lambda: TRANSACTION_VERSION_2,
     ) -> None:
         self.partition = context.partition
         self.coordinator_epoch = coordinator_epoch
@@ -77,6 +82,7 @@ class TransactionShard:
         self._config = config
         self._prepared = prepared
         self._forget = forget
+        self._transaction_version = transaction_version
         self._last_epochs: dict[str, tuple[ProducerIdAndEpoch, int]] = {}
         """The epoch of a producer before its present one, in case it asks again.
 
@@ -123,8 +129,9 @@ class TransactionShard:
 
     def _write(self, metadata: TransactionMetadata, reply: Any) -> Result[Any]:
         """The result that writes a new state of the id."""
-        if not self._config.writes_version_1 and metadata.next_producer_id == NO_PRODUCER_ID:
-            # Memory has no more than the log, so that the next coordinator knows the same.
+        if self._transaction_version() < 1 and metadata.next_producer_id == NO_PRODUCER_ID:
+            # Version 0 of the record has neither field: brokers of Apache Kafka on ZooKeeper know no other. Memory has
+            # no more than the log, so that the next coordinator knows the same.
             metadata = metadata._replace(client_version=TRANSACTION_VERSION_0, previous_producer_id=NO_PRODUCER_ID)
         if not metadata.state.is_prepared:
             return Result(reply, [transaction_record(metadata)])
@@ -141,13 +148,16 @@ class TransactionShard:
     def find(self, transactional_id: str, producer_id: int, producer_epoch: int) -> TransactionMetadata:
         """The id of a producer that is not fenced.
 
-        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
+        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; INVALID_TXN_STATE for one that only ends a prepared transaction.
         """
         metadata = self._known(transactional_id)
-        if metadata.producer_id != producer_id:
+        client = metadata.client
+        if client.producer_id != producer_id and metadata.producer_id != producer_id:
             raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if metadata.producer_epoch != producer_epoch:
+        if client != (producer_id, producer_epoch):
             raise error_for(ErrorCode.PRODUCER_FENCED)
+        if metadata.is_kept:
+            raise error_for(ErrorCode.INVALID_TXN_STATE, "The producer may only end the transaction that was prepared")
         return metadata
 
     def _known(self, transactional_id: str) -> TransactionMetadata:
@@ -167,17 +177,29 @@ class TransactionShard:
         expected: ProducerIdAndEpoch | None,
         now_ms: int,
         new_producer_id: int | None = None,
-    ) -> Result[ProducerIdAndEpoch | None]:
+        *,
+        two_phase: bool = False,
+        keep_prepared: bool = False,
+    ) -> Result[Initialized | None]:
         """Begin a producer and fence its predecessors, or continue after an error.
 
-        A producer with `expected` continues (KIP-360).
+        A producer with `expected` continues (KIP-360). The transactions of a producer with `two_phase` have no timeout.
+        A producer with `keep_prepared` takes an open transaction over; others abort it.
 
-        INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS while a transaction is
-        being ended.
+        INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for
+        `two_phase` without transaction.two.phase.commit.enable; UNSUPPORTED_VERSION for `keep_prepared` when the
+        cluster's transaction.version is 0; CONCURRENT_TRANSACTIONS while a transaction is being ended.
         """
         if not transactional_id:
             raise error_for(ErrorCode.INVALID_REQUEST, "The transactional id is empty")
-        if not 0 < timeout_ms <= self._config.max_timeout_ms:
+        if two_phase and not self._config.two_phase_commit:
+            raise error_for(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if keep_prepared and self._transaction_version() < 1:
+            # Its record needs version 1.
+            raise error_for(ErrorCode.UNSUPPORTED_VERSION)
+        if two_phase:
+            timeout_ms = TWO_PHASE_TIMEOUT_MS
+        elif not 0 < timeout_ms <= self._config.max_timeout_ms:
             raise error_for(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         metadata = self.transactions.get(transactional_id)
         if metadata is None:
@@ -190,6 +212,8 @@ class TransactionShard:
         if expected is not None and not _is_valid(metadata, expected):
             raise error_for(ErrorCode.PRODUCER_FENCED)
         if metadata.state is TransactionState.ONGOING:
+            if keep_prepared:
+                return self._keep(metadata, expected, timeout_ms, now_ms, new_producer_id)
             return self._fence(metadata, expected, now_ms)
         if metadata.has_exhausted_epochs and (expected is None or expected.producer_epoch == metadata.producer_epoch):
             if new_producer_id is None:
@@ -199,7 +223,29 @@ class TransactionShard:
         epoch, last_epoch = self._next_epoch(metadata, expected)
         return self._initialized(metadata.initialized(epoch, timeout_ms, now_ms), last_epoch)
 
-    def _initialized(self, metadata: TransactionMetadata, last_epoch: int) -> Result[ProducerIdAndEpoch | None]:
+    def _keep(
+        self,
+        metadata: TransactionMetadata,
+        expected: ProducerIdAndEpoch | None,
+        timeout_ms: int,
+        now_ms: int,
+        new_producer_id: int | None,
+    ) -> Result[Initialized | None]:
+        """Let a producer take the open transaction over, and fence those before it (KIP-939)."""
+        client = metadata.client
+        if expected is not None and expected != client:
+            raise error_for(ErrorCode.PRODUCER_FENCED)
+        if not metadata.has_exhausted_epochs:
+            client = client._replace(producer_epoch=client.producer_epoch + 1)
+        elif new_producer_id is None:
+            return Result(None)
+        else:
+            client = ProducerIdAndEpoch(new_producer_id, 0)
+        self._last_epochs.pop(metadata.transactional_id, None)
+        logger.info("Producer %s took the transaction of %s over", client, metadata.transactional_id)
+        return self._write(metadata.kept(client, timeout_ms, now_ms), TakenOver(client, metadata.producer))
+
+    def _initialized(self, metadata: TransactionMetadata, last_epoch: int) -> Result[Initialized | None]:
         self._last_epochs[metadata.transactional_id] = (metadata.producer, last_epoch)
         logger.debug("Transactional id %s has the producer %s", metadata.transactional_id, metadata.producer)
         return self._write(metadata, metadata.producer)
@@ -218,14 +264,14 @@ class TransactionShard:
 
     def _fence(
         self, metadata: TransactionMetadata, expected: ProducerIdAndEpoch | None, now_ms: int
-    ) -> Result[ProducerIdAndEpoch | None]:
+    ) -> Result[Initialized | None]:
         """Abort the transaction; the client gets an error and asks again.
 
         The error is sent when the abort is committed. Only the producer of the aborted transaction, if it is the one
         that asks, gets the fencing epoch.
         """
-        ask_again: Later[ProducerIdAndEpoch | None] = Later.failure(error_for(ErrorCode.CONCURRENT_TRANSACTIONS))
-        if expected == metadata.producer:
+        ask_again: Later[Initialized | None] = Later.failure(error_for(ErrorCode.CONCURRENT_TRANSACTIONS))
+        if expected == metadata.client:
             return self._write(self._ended_by_coordinator(metadata, now_ms), ask_again)
         self._last_epochs.pop(metadata.transactional_id, None)
         return self._write(metadata.fenced(now_ms), ask_again)
@@ -235,9 +281,10 @@ class TransactionShard:
 
         Its producer may ask for the next epoch and go on.
         """
-        fenced = metadata.fenced(now_ms, TRANSACTION_VERSION_2)
+        fenced = metadata.fenced(now_ms, self._transaction_version())
         if not metadata.has_exhausted_epochs:
-            self._last_epochs[metadata.transactional_id] = (fenced.producer, metadata.producer_epoch)
+            producer = fenced.completed(now_ms).producer
+            self._last_epochs[metadata.transactional_id] = (producer, metadata.client.producer_epoch)
         return fenced
 
     # --- AddPartitionsToTxn -----------------------------------------------------------------------------------------
@@ -327,7 +374,7 @@ class TransactionShard:
         prepared = metadata.prepared(committed, client_version, now_ms, next_producer_id)
         producer = prepared.completed(now_ms).producer
         if client_version >= TRANSACTION_VERSION_2:
-            self._last_epochs[metadata.transactional_id] = (producer, metadata.producer_epoch)
+            self._last_epochs[metadata.transactional_id] = (producer, metadata.client.producer_epoch)
         return self._write(prepared, producer)
 
     def complete(self, prepared: TransactionMetadata, now_ms: int) -> Result[None]:
@@ -377,7 +424,7 @@ def _is_valid(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bo
 
     The caller checks the epoch later.
     """
-    if expected.producer_id == metadata.producer_id:
+    if expected.producer_id in (metadata.producer_id, metadata.client.producer_id):
         return True
     # It may ask again after the answer with its new producer id was lost.
     return expected.producer_id == metadata.previous_producer_id and expected.producer_epoch >= LAST_EPOCH
@@ -389,11 +436,14 @@ def _is_the_same(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) ->
     Before KIP-890 it cannot be told from the first: True. INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
     CONCURRENT_TRANSACTIONS.
     """
-    if metadata.producer_id != producer.producer_id:
+    if metadata.state.is_prepared and producer == metadata.successor:
+        raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if producer.producer_id not in (metadata.producer_id, metadata.client.producer_id):
         raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if metadata.producer_epoch != producer.producer_epoch:
+    if metadata.client != producer:
         raise error_for(ErrorCode.PRODUCER_FENCED)
     if metadata.state.is_prepared:
+        # A client of KIP-890 has begun the end, and this one mixes the versions of its requests.
         raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
     return True
 
@@ -415,10 +465,12 @@ def _is_retry(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bo
     )
     if on_overflow:
         return True
-    if metadata.producer_id != producer.producer_id:
+    if producer.producer_id not in (metadata.producer_id, metadata.client.producer_id):
         raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if metadata.producer_epoch == producer.producer_epoch:
+    if metadata.client == producer:
         return False
+    if metadata.producer_id != producer.producer_id:
+        raise error_for(ErrorCode.PRODUCER_FENCED)
     # The highest epoch is never sent to a client: only a timeout sets it.
     if ended and metadata.producer_epoch == producer.producer_epoch + 1 and metadata.producer_epoch < MAX_EPOCH:
         return True

@@ -26,3 +26,4 @@ class TransactionLogValue(Record, versions="0-1", flexible="1+"):
     transaction_last_update_timestamp_ms: int = int64()
     transaction_start_timestamp_ms: int = int64()
     client_transaction_version: int = int16("1+", default=0, tag=2)
+    next_producer_epoch: int = int16("1+", default=-1, tag=3)

@@ -23,6 +23,9 @@ OnKnown = Literal["refuse", "write", "skip"]
 """ignoreSinkState=false, true, skip. Versions of a batch write (txnVersion) are skipped unless it is given."""
 
 EXACTLY_ONCE: Final = "exactly-once"
+TIMEOUT: Final = "transaction.timeout.ms"
+TWO_PHASES: Final = "transaction.two.phase.commit.enable"
+"""Keys of the producer. Without both, transactions have no timeout where the brokers allow that (KIP-939)."""
 _DELIVERIES: Final[tuple[Delivery, ...]] = ("at-least-once", "exactly-once")
 _ON_LOST: Final[tuple[OnLostTransaction, ...]] = ("fail", "replay")
 
@@ -65,6 +68,16 @@ class SinkOptions:
     token: TokenOptions | None = None
     """Tasks log in by a delegation token; None: as `kafka` says."""
 
+    @property
+    def needs_two_phases(self) -> bool:
+        """Whether a write fails where the brokers do not allow transactions without a timeout."""
+        return boolean(self.kafka.get(TWO_PHASES, "false"))
+
+    @property
+    def wants_two_phases(self) -> bool:
+        """Whether transactions are to have no timeout, if the brokers allow that."""
+        return self.needs_two_phases or not self.kafka.keys() & {TIMEOUT, TWO_PHASES}
+
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         """From the options of a DataFrameWriter or DataStreamWriter.
@@ -93,6 +106,8 @@ class SinkOptions:
             ),
         )
         if out.delivery != EXACTLY_ONCE:
+            if TWO_PHASES in out.kafka:
+                raise IllegalArgumentError(f"Option 'kafka.{TWO_PHASES}' needs delivery to be {EXACTLY_ONCE}")
             for name in _OF_TRANSACTIONS:
                 if name.lower() in options:
                     raise IllegalArgumentError(f"Option '{name}' needs the option delivery to be {EXACTLY_ONCE}")
@@ -112,5 +127,6 @@ def _on_known(text: str) -> OnKnown:
 
 def _producer_configs(options: Mapping[str, str]) -> KafkaConfigs:
     configs = kafka_configs(options, PRODUCER, _REFUSED, "Kafka producer")
-    ProducerConfig(PRODUCER, configs)
+    # Each task has a transactional id, which a producer needs for some of the keys.
+    ProducerConfig(PRODUCER, {**configs, "transactional.id": "task"} if TWO_PHASES in configs else configs)
     return configs

@@ -35,6 +35,8 @@ class SinkSession:
         self.control = ControlTopic(self.client)
         self._background = BackgroundLoop("kafkapy-sink")
         self.timeout_ms: int | None = None
+        self.two_phases: bool | None = None
+        """Whether the brokers allow transactions without a timeout (KIP-939); None: nobody has asked yet."""
         try:
             self._background.run(self.client.start())
         except BaseException:

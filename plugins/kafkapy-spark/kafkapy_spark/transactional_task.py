@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkapy.errors import KafkaError
+from kafkapy.errors import KafkaError, TransactionalIdAuthorizationFailedError, UnsupportedVersionError
 from kafkapy_spark.decisions import Handle
 from kafkapy_spark.record_writer import RecordWriter, summed_up
-from kafkapy_spark.sink_options import SinkOptions
+from kafkapy_spark.sink_options import TIMEOUT, TWO_PHASES, SinkOptions
 from kafkapy_spark.sink_plan import Meaning, SinkPlan, TaskResult
 from kafkapy_spark.sink_session import SinkSession
 from kafkapy_spark.task_ids import task_ids
@@ -49,18 +49,47 @@ def write_task(
         return result
     session = SinkSession.connected(options.kafka)
     session.run(require_current(session.client, plan))
-    kafka = {**options.kafka, "transaction.timeout.ms": str(plan.timeout_ms)}
     with task_ids.lent(plan.sink, plan.driver, reuse=not plan.lost) as name:
         transactional_id = f"{plan.sink}-{name}"
         logger.debug("Attempt %d of partition %d of batch %d writes as %s", attempt, partition, batch, transactional_id)
-        with RecordWriter(replace(options, kafka=kafka), schema, transactional_id=transactional_id) as writer:
+        with _initialized(session, options, schema, plan, transactional_id) as writer:
             handle = _write(writer, name, partition, chain([first], batches))
     return replace(result, handle=handle, rows=handle.rows, checksum=handle.checksum)
 
 
+def _initialized(
+    session: SinkSession, options: SinkOptions, schema: Any, plan: SinkPlan, transactional_id: str
+) -> RecordWriter:
+    """A writer whose producer may begin a transaction: one without a timeout where the brokers allow that."""
+    without = {name: value for name, value in options.kafka.items() if name not in (TIMEOUT, TWO_PHASES)}
+    if options.wants_two_phases and session.two_phases is not False:
+        try:
+            writer = _initialized_with(options, schema, {**without, TWO_PHASES: "true"}, transactional_id)
+        except (TransactionalIdAuthorizationFailedError, UnsupportedVersionError) as error:
+            if options.needs_two_phases:
+                raise
+            logger.debug("The brokers do not allow transactions without a timeout: %s", error)
+            session.two_phases = False
+        else:
+            session.two_phases = True
+            return writer
+    return _initialized_with(options, schema, {**without, TIMEOUT: str(plan.timeout_ms)}, transactional_id)
+
+
+def _initialized_with(
+    options: SinkOptions, schema: Any, kafka: dict[str, str], transactional_id: str
+) -> RecordWriter:
+    writer = RecordWriter(replace(options, kafka=kafka), schema, transactional_id=transactional_id)
+    try:
+        writer.producer.init_transactions()
+    except BaseException:
+        writer.producer.close(0)
+        raise
+    return writer
+
+
 def _write(writer: RecordWriter, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Handle:
     producer = writer.producer
-    producer.init_transactions()
     producer.begin_transaction()
     try:
         written = writer.write(batches)

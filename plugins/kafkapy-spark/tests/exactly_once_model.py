@@ -55,6 +55,8 @@ TIMEOUT: Final = 400
 """Steps that a transaction may last."""
 DECISION: Final = 100
 """Steps that a decision may take."""
+NEVER: Final = 10**9
+"""Steps that a transaction may last that only a client ends (KIP-939)."""
 
 
 class FencedError(Exception):
@@ -229,6 +231,25 @@ class Kafka:
 
         return self._answered(request)
 
+    def find_open(self, prefix: str) -> list[Handle]:
+        """ListTransactions and DescribeTransactions: the tasks' transactions of a sink that are open."""
+        return self._answered(
+            lambda: [
+                Handle(name, found.producer, found.epoch)
+                for name, found in self.transactions.items()
+                if found.state == "open" and name.startswith(prefix) and not name.endswith("-driver")
+            ]
+        )
+
+    def current(self, name: str) -> tuple[int, int] | None:
+        """DescribeTransactions: producer and epoch of an id."""
+
+        def request() -> tuple[int, int] | None:
+            found = self.transactions.get(name)
+            return None if found is None else (found.producer, found.epoch)
+
+        return self._answered(request)
+
     def _of(self, handle: Handle) -> Transaction:
         found = self.transactions.get(handle.name)
         if found is None or found.producer != handle.producer:
@@ -251,7 +272,11 @@ def again(request: Callable[[], T]) -> T:
 class Model:
     """One schedule: a query that is started again until all of its batches are done."""
 
-    def __init__(self, seed: int, variant: str = PROPOSED) -> None:
+    def __init__(self, seed: int, variant: str = PROPOSED, two_phase_chance: float = 0) -> None:
+        """two_phase_chance: that the broker of a task's coordinator lets its transaction last for ever (KIP-939)."""
+        self.two_phase_chance = two_phase_chance
+        self.losses = 0
+        """Transactions that were decided on and not committed: their rows had to be written again."""
         self.chance = random.Random(seed)
         self.kafka = Kafka(self.chance)
         self.variant = variant
@@ -319,7 +344,25 @@ class Model:
         driver = again(lambda: self.kafka.initialize(f"{sink}-driver", timeout))
         found = again(lambda: self.kafka.decisions.get(sink))
         lost = () if found is None else tuple(self.roll_forward(found))
-        return Plan(sink, driver, found, lost)
+        plan = Plan(sink, driver, found, lost)
+        if self.two_phase_chance:
+            self.sweep(plan)
+        return plan
+
+    def sweep(self, plan: Plan) -> None:
+        """Aborts what tasks have left open, while the driver is the newest: nothing else ends some of them."""
+        decided = set() if plan.decision is None else {each[:3] for each in plan.decision.handles}
+        found = again(lambda: self.kafka.find_open(f"{plan.sink}-"))
+        self.step()
+        if again(lambda: self.kafka.current(f"{plan.sink}-driver")) != plan.driver[1:3]:
+            return
+        for handle in found:
+            if handle[:3] not in decided:
+                self.step()
+                try:
+                    again(lambda handle=handle: self.kafka.end(handle, commit=False))  # type: ignore[misc]
+                except FencedError:
+                    pass
 
     def roll_forward(self, decision: Decision) -> list[Handle]:
         """Commits what is decided; what of it was aborted, as the log tells."""
@@ -330,6 +373,7 @@ class Model:
             except FencedError as error:
                 if not self.was_committed(handle, error):
                     lost.append(handle)
+                    self.losses += 1
                     self.taken |= handle[1:3] not in self.kafka.timed_out
             self.step()
         return lost
@@ -356,7 +400,9 @@ class Model:
         worker = self.idle.pop() if self.idle else TaskIds()
         with self.named(plan, partition, attempt, worker) as name:
             yield
-            handle = again(lambda: self.kafka.initialize(f"{plan.sink}-{name}"))
+            never = self.two_phase_chance and self.chance.random() < self.two_phase_chance
+            timeout = NEVER if never else TIMEOUT
+            handle = again(lambda: self.kafka.initialize(f"{plan.sink}-{name}", timeout))
             for row in rows:
                 yield
                 self.kafka.produce(handle, [row])
@@ -552,7 +598,8 @@ class Model:
 
     def run(self) -> str:
         """ "once", or what went wrong: "twice", "lost". "taken": a transaction was ended that was decided on, "late": a
-        decision was on one that had ended; both would have been lost if the batch could not be read again."""
+        decision was on one that had ended; both would have been lost if the batch could not be read again. "open":
+        readers wait for a transaction that nobody is going to end."""
         for _ in range(400):
             if self.done == BATCHES:
                 break
@@ -573,6 +620,8 @@ class Model:
             return "twice"
         if not self.expected <= seen.keys() <= self.expected | self.possible:
             return "lost"
+        if self.two_phase_chance and again(lambda: self.kafka.find_open(f"{self.sink}-")):
+            return "open"
         return "taken" if self.taken else "late" if self.kafka.late else "once"
 
     def finish(self) -> None:

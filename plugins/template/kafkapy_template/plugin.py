@@ -13,6 +13,7 @@ from kafkapy.types import ConfigType
 from kafkapy_template.assignor import WholeTopicsAssignor
 from kafkapy_template.authorizer import PREFIX_KEY, DenyPrefixAuthorizer
 from kafkapy_template.directory import NAME_KEY, URL_KEY, LdapBind
+from kafkapy_template.policy import MOST_KEY, MostPartitions
 from kafkapy_template.quotas import TEAM_RATE_KEY, TeamQuotas
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ def register_quota_managers() -> Mapping[str, Callable[[BrokerConfig], ClientQuo
 
 
 @hookimpl
+def register_create_topic_policies() -> Mapping[str, Callable[[BrokerConfig], MostPartitions]]:
+    """The policy, under the name for create.topic.policy.class.name."""
+    return {"most_partitions": lambda config: MostPartitions(config.get_int(MOST_KEY))}
+
+
+@hookimpl
 def register_config_keys() -> Iterable[ConfigKey]:
     """The plugin's keys, checked and documented like Kafka's own."""
     prefix = "Topics whose name begins with this are denied to everybody by the authorizer deny_prefix."
@@ -57,11 +64,13 @@ def register_config_keys() -> Iterable[ConfigKey]:
     name = "Distinguished name of a user for ldap_bind; the user name stands for {}."
     default = "uid={},ou=people,dc=example,dc=org"
     rate = "Bytes per second that the clients of one team may produce under team_quotas."
+    most = "Largest number of partitions of a new topic, for the policy most_partitions."
     return [
         ConfigKey(PREFIX_KEY, ConfigType.STRING, "secret.", non_empty(), Importance.MEDIUM, prefix),
         ConfigKey(URL_KEY, ConfigType.STRING, "ldap://localhost", non_empty(), Importance.MEDIUM, url),
         ConfigKey(NAME_KEY, ConfigType.STRING, default, non_empty(), Importance.MEDIUM, name),
         ConfigKey(TEAM_RATE_KEY, ConfigType.INT, 10_000_000, at_least(1), Importance.MEDIUM, rate),
+        ConfigKey(MOST_KEY, ConfigType.INT, 100, at_least(1), Importance.MEDIUM, most),
     ]
 
 

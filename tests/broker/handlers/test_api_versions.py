@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafkapy.errors import ErrorCode
+from kafkapy.metadata.features import LATEST_LEVELS
 from kafkapy.protocol.header import decode_response
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
 
@@ -26,8 +27,10 @@ def test_every_version_lists_the_served_apis(client: Any, version: int) -> None:
     assert [each.api_key for each in response.api_keys] == sorted(served)
     finalized = {each.name: each.max_version_level for each in response.finalized_features}
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
-    assert finalized == ({"group.version": 1, "transaction.version": 2} if version >= 3 else {})
-    assert supported == ({"group.version": (0, 1), "transaction.version": (0, 2)} if version >= 4 else {})
+    assert finalized == (LATEST_LEVELS if version >= 3 else {})
+    # Before version 4 a client knows no feature that begins at level 0.
+    levels = {"metadata.version": (7, 33), "group.version": (0, 1), "transaction.version": (0, 2)}
+    assert supported == {name: level for name, level in levels.items() if version >= 4 or (version == 3 and level[0])}
     assert response.finalized_features_epoch == (0 if version >= 3 else -1)
 
 

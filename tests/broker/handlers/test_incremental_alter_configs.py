@@ -244,8 +244,9 @@ def test_cleaner_threads_change_in_steps_only(client: Any, name: str, validate_o
     """Of this broker, and of all brokers (""); what is refused is not stored."""
     result = alter(client, BROKER, name, ("log.cleaner.threads", SET, "7"), validate_only=validate_only)
     assert result.error_code == ErrorCode.INVALID_REQUEST
-    assert "log.cleaner.threads" in result.error_message
-    assert "1 to 2" in result.error_message
+    assert result.error_message == (
+        "Log cleaner threads cannot be increased to more than double the current value 1"
+    )
     assert entry(client, BROKER, "1", "log.cleaner.threads").value == "1"
     result = alter(client, BROKER, name, ("log.cleaner.threads", SET, "2"), validate_only=True)
     assert result.error_code == ErrorCode.NONE, result.error_message

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from broker.conftest import Client, config
 
+from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kafkapy.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkapy.security.authorizer.base import AuthorizationResult
+from kafkapy.types import AclOperation
 
 
 def request(transactional_id: str | None = None, **fields: int) -> InitProducerIdRequest:
@@ -68,7 +74,38 @@ def test_two_phase_commit_is_not_allowed(client: Any) -> None:
     two_phases.enable2_pc = True
     kept.keep_prepared_txn = True
     assert client(two_phases, 6).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert client(kept, 6).error_code == ErrorCode.UNSUPPORTED_VERSION
+    # Taking a transaction over needs no permission; none is open.
+    response = client(kept, 6)
+    assert (response.error_code, response.ongoing_txn_producer_id) == (ErrorCode.NONE, -1)
+
+
+def test_two_phase_commit_where_it_is_allowed(tmp_path: Path) -> None:
+    asked = request("2pc")
+    asked.enable2_pc = True
+    with KafkaServer(config(tmp_path, transaction_two_phase_commit_enable="true")) as server:
+        client = Client(server.endpoints[0].host, server.endpoints[0].port)
+        client.coordinate_transactions("2pc")
+        assert client(asked, 6).error_code == ErrorCode.NONE
+        described = client(DescribeTransactionsRequest(transactional_ids=["2pc"]), 0)
+        assert described.transaction_states[0].transaction_timeout_ms == 2**31 - 1
+        server.context.authorizer = DenyingTwoPhases()  # type: ignore[assignment]
+        assert client(asked, 6).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert client(request("2pc"), 6).error_code == ErrorCode.NONE
+        client.close()
+
+
+class DenyingTwoPhases:
+    """Denies TWO_PHASE_COMMIT only."""
+
+    decisions_epoch = 1
+
+    def authorize(self, context: Any, actions: Any) -> list[AuthorizationResult]:
+        return [
+            AuthorizationResult.DENIED
+            if action.operation is AclOperation.TWO_PHASE_COMMIT
+            else AuthorizationResult.ALLOWED
+            for action in actions
+        ]
 
 
 def test_an_idempotent_producer_can_use_its_id(client: Any, topic_name: str) -> None:

@@ -350,9 +350,9 @@ def test_the_command_line(java: ApacheKafka) -> None:
     eventually(lambda: kafkapy.rows("configs", "describe", "broker", "default"))
     (voter,) = kafkapy.rows("cluster", "quorum")
     assert (voter["node_id"], voter["role"], voter["lag"]) == ("1", "leader", "0")
-    features = {row["feature"]: row["finalized"] for row in kafkapy.rows("cluster", "features")}
+    features = {row["feature"]: row["finalized"] for row in kafkapy.rows("features", "describe")}
     level = f"metadata.version={features['metadata.version']}"
-    assert "could be at level" in kafkapy.done("cluster", "update-features", level, "--dry-run")
+    assert "could be at level" in kafkapy.done("features", "upgrade", level, "--dry-run")
     assert kafkapy.rows("transactions", "find-hanging", "--topic", "lines") == []
     assert {row["log_dir"] for row in kafkapy.rows("log-dirs", "describe")} == {
         str(java.data_dir / "one"),

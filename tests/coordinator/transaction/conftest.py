@@ -73,6 +73,8 @@ class Bench:
         self.ids = before.ids if before else iter(range(1000, 10_000_000))
         self.gone: set[TopicPartition] = before.gone if before else set()
         self.epoch = before.epoch + 1 if before else 1
+        self.transaction_version = before.transaction_version if before else 2
+        """The cluster's finalized level."""
         if before is not None:
             self.writer.batches = before.writer.batches
             self.writer.ends = before.writer.ends
@@ -89,6 +91,7 @@ class Bench:
             self._next_id,
             partition_count=lambda: 1,
             is_gone=self.gone.__contains__,
+            transaction_version=lambda: self.transaction_version,
         )
         self.coordinator.start()
         self.coordinator.on_leadership_change(STATE, self.epoch, True)
@@ -144,8 +147,10 @@ class Bench:
 
     # --- requests, in short -----------------------------------------------------------------------------------------
 
-    def init(self, name: str = "t", expected: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000) -> Any:
-        return self.ask(self.coordinator.init_producer_id(name, timeout_ms, expected))
+    def init(
+        self, name: str = "t", expected: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000, **flags: bool
+    ) -> Any:
+        return self.ask(self.coordinator.init_producer_id(name, timeout_ms, expected, **flags))
 
     def add(
         self, producer: ProducerIdAndEpoch, *partitions: TopicPartition, version: int = 0, name: str = "t"

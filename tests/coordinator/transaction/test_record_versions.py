@@ -14,7 +14,6 @@ from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.group.config import GroupConfig
 from kafkapy.coordinator.group.coordinator import GroupCoordinator
 from kafkapy.coordinator.group.offset_requests import NewOffset, OffsetCommit
-from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.transaction.metadata import LAST_EPOCH, ProducerIdAndEpoch, TransactionMetadata
 from kafkapy.coordinator.transaction.records import transaction_record
 from kafkapy.coordinator.transaction.state import TransactionState
@@ -136,14 +135,10 @@ def test_the_consumer_protocol_is_served_where_every_broker_knows_it(keys: dict[
     assert GroupConfig.from_broker_config(config(**keys)).consumer_protocol is served
 
 
-@pytest.mark.parametrize(("keys", "newer"), [({}, True), ({"zookeeper_connect": "127.0.0.1:2181"}, False)])
-def test_transactions_are_written_as_by_kafka_3_9_beside_it(keys: dict[str, str], newer: bool) -> None:
-    assert TransactionConfig.from_broker_config(config(**keys)).writes_version_1 is newer
-
-
 def test_every_state_of_a_transaction_fits_into_version_0(make_bench: Callable[..., Any]) -> None:
     """Also an abort by the coordinator, and a new producer id after the last epoch."""
-    bench = make_bench(config=TransactionConfig(writes_version_1=False))
+    bench = make_bench()
+    bench.transaction_version = 0
     producer = bench.init()
     for committed in (True, False):
         bench.add(producer, A)
@@ -165,7 +160,8 @@ def test_every_state_of_a_transaction_fits_into_version_0(make_bench: Callable[.
 
 
 def test_a_producer_id_that_takes_over_is_never_lost(make_bench: Callable[..., Any]) -> None:
-    bench = make_bench(config=TransactionConfig(writes_version_1=False))
+    bench = make_bench()
+    bench.transaction_version = 0
     first = bench.init()
     shard = bench.coordinator.runtime.shards()[0]
     shard.apply(transaction_record(TransactionMetadata("t", first.producer_id, LAST_EPOCH, 60_000)))

@@ -31,6 +31,7 @@ NEW_BROKER_KEYS = {
     "config.providers",
     "sasl.oauthbearer.allow.unverified.audience",
     "sasl.oauthbearer.allow.unverified.issuer",
+    "transaction.two.phase.commit.enable",
 }
 NEW_KEYS = {key.name for key in ACCEPTED_KEYS} | NEW_TOPIC_KEYS | NEW_BROKER_KEYS
 NEW_IN_4_4 = "|".join(re.escape(name) for name in sorted(NEW_KEYS))

@@ -271,9 +271,7 @@ def produce_transactional(peer: Peer, version: int) -> None:
             topic.topic_id = topic_id
         else:
             topic.name = name
-        request = ProduceRequest(
-            transactional_id=transactional_id, acks=-1, timeout_ms=10_000, topic_data=[topic]
-        )
+        request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=10_000, topic_data=[topic])
         answer = peer.setup(request, version)
         found = sorted((each.index, each.error_code, each.base_offset)
                        for topic in answer.responses for each in topic.partition_responses)  # fmt: skip

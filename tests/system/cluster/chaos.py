@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Protocol
 
-from system.cluster.processes import CLEAN, SESSION_MS, Cluster, wait_until
+from system.cluster.faults import TOPIC, Faults
+from system.cluster.processes import Cluster, wait_until
 
-TOPIC = "load"
+__all__ = ["TOPIC", "Chaos", "Load"]
 
 
 class Load(Protocol):
@@ -22,7 +24,7 @@ class Load(Protocol):
 class Chaos:
     """Rounds of faults. Each ends with all brokers alive, all replicas in sync and all loads going on.
 
-    `told` lists the rounds for the message of a failure.
+    `told` lists the rounds for the message of a failure; the file `rounds` beside the brokers has their times too.
     """
 
     def __init__(self, cluster: Cluster, loads: list[Load], seed: int) -> None:
@@ -30,63 +32,41 @@ class Chaos:
         self.loads = loads
         self.told: list[str] = []
         self._random = random.Random(seed)
+        self.faults = Faults(cluster, self._random).kinds
+        """The kinds of rounds by name."""
 
-    def run(self, rounds: int, faults: list[str] | None = None) -> None:
+    def run(self, rounds: int, names: Sequence[str] | None = None) -> None:
         """So many rounds, of these faults in turn or of random ones, once all loads go on."""
         # With a dead broker the internal topics cannot get their replicas.
         self._goes_on("before the first round")
         self.cluster.wait_until_in_sync()
         for number in range(rounds):
-            fault = faults[number % len(faults)] if faults else self._random.choice(sorted(self.faults()))
-            self.told.append(f"round {number}: {fault}")
+            name = names[number % len(names)] if names else self._random.choice(sorted(self.faults))
+            self._tell(f"round {number}: {name}")
             try:
-                self.faults()[fault]()
-                self.cluster.wait_until_in_sync()
-                self._goes_on("after the round")
+                self._round(name)
             except Exception as error:
                 raise AssertionError(f"{'; '.join(self.told[-5:])}: {error}") from error
 
-    def faults(self) -> dict[str, Callable[[], None]]:
-        """The kinds of rounds by name."""
-        return {
-            "a killed broker": lambda: self._kill(self._any()),
-            "a killed controller": lambda: self._kill(self.cluster.controller()),
-            "a killed leader": lambda: self._kill(self.cluster.leader(TOPIC)),
-            "a killed leader with an empty disk": lambda: self._kill(self.cluster.leader(TOPIC), wipe=True),
-            "a restarted broker": lambda: self._restart(self._any()),
-            "a restarted controller": lambda: self._restart(self.cluster.controller()),
-            "a leader that stands still beyond its session": lambda: self._pause(self.cluster.leader(TOPIC), 2.0),
-            "a controller that stands still beyond its session": lambda: self._pause(self.cluster.controller(), 2.0),
-            "a broker that stands still for a moment": lambda: self._pause(self._any(), 0.2),
-        }
+    def _round(self, name: str) -> None:
+        fault = self.faults[name]
+        with fault.begin():
+            time.sleep(fault.sessions * self.cluster.session_ms / 1000)
+            if not fault.stops_load:
+                self._goes_on("during the fault")
+        self._note("the fault has ended")
+        self.cluster.wait_until_in_sync()
+        self._note("all replicas are in sync")
+        self._goes_on("after the fault")
+        self._note("all loads have gone on")
 
-    def _any(self) -> int:
-        return self._random.choice(sorted(self.cluster.members))
+    def _tell(self, text: str) -> None:
+        self.told.append(text)
+        self._note(text)
 
-    def _kill(self, broker_id: int, wipe: bool = False) -> None:
-        member = self.cluster[broker_id]
-        member.kill()
-        self._goes_on(f"without broker {broker_id}")
-        if wipe:
-            member.wipe()
-        member.start()
-
-    def _restart(self, broker_id: int) -> None:
-        member = self.cluster[broker_id]
-        code = member.stop(120)
-        assert code in CLEAN, f"broker {broker_id} ended with exit code {code}: {member.log_tail()}"
-        self._goes_on(f"without broker {broker_id}")
-        member.start()
-
-    def _pause(self, broker_id: int, sessions: float) -> None:
-        member = self.cluster[broker_id]
-        member.pause()
-        try:
-            time.sleep(sessions * SESSION_MS / 1000)
-            if sessions > 1:
-                self._goes_on(f"while broker {broker_id} stands still")
-        finally:
-            member.resume()
+    def _note(self, text: str) -> None:
+        with (self.cluster.directory / "rounds").open("a") as file:
+            file.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {text}\n")
 
     def _goes_on(self, when: str) -> None:
         """Wait until each load has more acknowledgements."""

@@ -25,7 +25,7 @@ QUICK = {
     "socket.timeout.ms": REQUEST_MS,
     "log_level": 0,
 }
-FLUSH_S = 120
+FLUSH_S = 600
 PAUSE_S = 0.02
 BURST = 12
 """At most so many records at a time, between pauses: the faults are the load."""
@@ -50,7 +50,7 @@ class ConfluentLoad:
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 5,
-                "message.timeout.ms": 300_000,
+                "message.timeout.ms": 1_800_000,
                 **QUICK,
             }
         )
@@ -106,7 +106,7 @@ class KafkapyLoad:
             acks="all",
             enable_idempotence=True,
             linger_ms=5,
-            delivery_timeout_ms=300_000,
+            delivery_timeout_ms=1_800_000,
             request_timeout_ms=REQUEST_MS,
             retry_backoff_ms=20,
             retry_backoff_max_ms=200,

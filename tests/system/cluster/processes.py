@@ -8,30 +8,42 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from peers.apache_kafka import ApacheKafka
 from peers.etcd import Etcd
+from peers.store_server import HERE, Place
 from peers.zookeeper import ZooKeeper
+from system.cluster.network import Network
+from system.disks import Disk
+from system.slow_files import SlowFiles
 
 from kafkapy.admin import KafkaAdminClient
-from kafkapy.errors import KafkaError
+from kafkapy.errors import KafkaError, TopicAlreadyExistsError
 from kafkapy.testing.broker_process import BrokerFailedError, BrokerProcess
 
 STORES = ("etcd", "zookeeper")
 SESSION_MS = 3000
-WAIT_S = 120.0
+"""The session timeout where processes start quickly."""
+LONGEST_SESSION_MS = 15_000
+WAIT_S = 600.0
 """Far beyond what a busy machine takes."""
 PAUSE_S = 0.05
+PORT = 9092
+"""Of brokers with an address of their own."""
+STORE = "store"
+"""The store's host in a network."""
 
 KEYS = {
-    "zookeeper.session.timeout.ms": str(SESSION_MS),
-    "kafkapy.etcd.session.timeout.ms": str(SESSION_MS),
     "auto.create.topics.enable": "false",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -43,11 +55,14 @@ KEYS = {
     "transaction.state.log.min.isr": "2",
     "replica.lag.time.max.ms": "3000",
     "replica.fetch.backoff.ms": "100",
+    "replica.socket.timeout.ms": "5000",
+    "controller.socket.timeout.ms": "5000",
+    "request.timeout.ms": "5000",
     "controlled.shutdown.retry.backoff.ms": "200",
     "log.cleaner.dedupe.buffer.size": str(2 << 20),
     "log.segment.delete.delay.ms": "1000",
 }
-"""Small internal topics with three replicas; sessions and lag times that a test can wait for."""
+"""Small internal topics with three replicas, and times that a test can wait for."""
 STARTED = b"msg=started"
 """In the line that a broker writes once it is registered and serves."""
 CLEAN = (0, 128 + signal.SIGTERM)
@@ -71,13 +86,60 @@ def wait_until(condition: Callable[[], Any], what: str | Callable[[], str], seco
         time.sleep(PAUSE_S)
 
 
-class Member(BrokerProcess):
-    """One broker of a cluster."""
+@cache
+def session_ms() -> int:
+    """A session timeout that brokers on this machine keep: where a process starts slowly, others may stand still."""
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import kafkapy.tools.server"], check=True)
+    return round(min(max(SESSION_MS, 3000 * (time.monotonic() - begun)), LONGEST_SESSION_MS))
 
-    def __init__(self, broker_id: int, data_dir: Path, overrides: Mapping[str, str]) -> None:
-        super().__init__(data_dir, {**overrides, "broker.id": str(broker_id)})
+
+def host_of(broker_id: int) -> str:
+    """The broker's host in a network."""
+    return f"broker-{broker_id}"
+
+
+def hosts(count: int) -> list[str]:
+    """The hosts of a cluster of so many brokers."""
+    return [STORE, *map(host_of, range(1, count + 1))]
+
+
+class Member(BrokerProcess):
+    """One broker of a cluster.
+
+    `disks` are mounted for its log directories, which are slow when `slow_files` wishes so.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        data_dir: Path,
+        overrides: Mapping[str, str],
+        place: Place = HERE,
+        disks: Collection[Disk] = (),
+        slow_files: SlowFiles | None = None,
+    ) -> None:
+        keys = {**overrides, "broker.id": str(broker_id)}
+        if disks:
+            keys["log.dirs"] = ",".join(str(disk.path) for disk in disks)
+        server = [sys.executable, "-m", "kafkapy.tools.server"]
+        super().__init__(
+            data_dir,
+            keys,
+            host=place.address,
+            port=0 if place is HERE else PORT,
+            environment=slow_files.environment if slow_files is not None else None,
+            command=[*place.command, *server] if place.command else None,
+        )
         self.broker_id = broker_id
         self.paused = False
+        self.disks = list(disks)
+        self.slow_files = slow_files
+
+    @property
+    def log_dirs(self) -> list[Path]:
+        """Where the broker's partitions are."""
+        return [disk.path for disk in self.disks] or [self.data_dir / "logs"]
 
     @property
     def alive(self) -> bool:
@@ -117,7 +179,16 @@ class Member(BrokerProcess):
     def wipe(self) -> None:
         """Remove the data of a broker that does not run, as a new disk would."""
         assert self.process is None, "only a dead broker can be wiped"
-        shutil.rmtree(self.data_dir / "logs")
+        for disk in self.disks:
+            disk.wipe()
+        if not self.disks:
+            shutil.rmtree(self.data_dir / "logs")
+
+    def remove(self) -> None:
+        """Kill a running process, and unmount the disks."""
+        super().remove()
+        for disk in self.disks:
+            disk.unmount()
 
 
 class JavaMember(ApacheKafka):
@@ -130,6 +201,7 @@ class JavaMember(ApacheKafka):
         super().__init__(release, data_dir, {**known, "broker.id": str(broker_id)}, zookeeper=zookeeper)
         self.broker_id = broker_id
         self.paused = False
+        self.log_dirs = [self.data_dir / "logs"]
 
     @property
     def alive(self) -> bool:
@@ -164,7 +236,9 @@ class JavaMember(ApacheKafka):
 class Cluster:
     """Owns the metadata server and the brokers below one directory.
 
-    The brokers in `java` are of that release of Apache Kafka, all others ours.
+    The brokers in `java` are of that release of Apache Kafka, all others ours. In a `network`, which has the `hosts` of
+    the cluster, each broker and the store has a host of its own. With `disk_size` each of our brokers has two small
+    disks (DiskRefusedError), which can be slow.
     """
 
     def __init__(
@@ -176,14 +250,27 @@ class Cluster:
         racks: bool = False,
         java: Collection[int] = (),
         release: str = "3.9",
+        prepare: Callable[[Member | JavaMember], None] | None = None,
+        network: Network | None = None,
+        disk_size: str | None = None,
     ) -> None:
+        """`prepare` may change a new broker's `overrides`."""
         self._java = java
-        self._release = release
+        self.release = release
         self.directory = directory
-        self.store = ZooKeeper(directory / "zookeeper") if store == "zookeeper" else Etcd(directory / "etcd")
+        self.network = network
+        place = HERE if network is None else network.place(STORE)
+        self.store: ZooKeeper | Etcd = (
+            ZooKeeper(directory / "zookeeper", place=place)
+            if store == "zookeeper"
+            else Etcd(directory / "etcd", place=place)
+        )
+        self._disk_size = disk_size
+        self.session_ms = session_ms()
         self._overrides = KEYS | dict(overrides or {})
         self._racks = racks
         self._count = count
+        self._prepare = prepare
         self.members: dict[int, Member | JavaMember] = {}
 
     def __enter__(self) -> Cluster:
@@ -211,14 +298,26 @@ class Cluster:
     def _new(self, broker_id: int) -> Member | JavaMember:
         if isinstance(self.store, ZooKeeper):
             where = {"zookeeper.connect": self.store.connect}
+            session = {"zookeeper.session.timeout.ms": str(self.session_ms)}
         else:
             where = {"kafkapy.etcd.endpoints": self.store.endpoint}
+            session = {"kafkapy.etcd.session.timeout.ms": str(self.session_ms)}
         rack = {"broker.rack": f"rack-{broker_id % 3}"} if self._racks else {}
-        keys = self._overrides | where | rack
+        keys = session | self._overrides | where | rack
         home = self.directory / f"broker-{broker_id}"
-        member: Member | JavaMember = Member(broker_id, home, keys)
+        member: Member | JavaMember
         if broker_id in self._java:
-            member = JavaMember(self._release, broker_id, home, keys, where["zookeeper.connect"])
+            member = JavaMember(self.release, broker_id, home, keys, where["zookeeper.connect"])
+        else:
+            place = HERE if self.network is None else self.network.place(host_of(broker_id))
+            disks: list[Disk] = []
+            slow_files = None
+            if self._disk_size is not None:
+                slow_files = SlowFiles(home, home)
+                disks = [Disk(home / f"disk-{number}", None, self._disk_size) for number in (1, 2)]
+            member = Member(broker_id, home, keys, place, disks, slow_files)
+        if self._prepare is not None:
+            self._prepare(member)
         self.members[broker_id] = member
         return member
 
@@ -269,8 +368,10 @@ class Cluster:
     def create_topic(self, name: str, partitions: int = 3, replicas: int = 3, **configs: str) -> None:
         """A topic whose partitions have leaders and all replicas in sync."""
         keys = {key.replace("_", "."): value for key, value in configs.items()}
-        with self.admin() as admin:
-            admin.create_topics({name: {"num_partitions": partitions, "replication_factor": replicas, "configs": keys}})
+        wanted = {name: {"num_partitions": partitions, "replication_factor": replicas, "configs": keys}}
+        # On a busy machine the answer may come too late, and the client asks again.
+        with self.admin() as admin, suppress(TopicAlreadyExistsError):
+            admin.create_topics(wanted)
         self.wait_until_in_sync([name])
 
     def describe(
@@ -354,7 +455,8 @@ class Cluster:
         """The bytes of the partition's segments in order, on each broker that has it."""
         found = {}
         for broker_id, member in self.members.items():
-            directory = member.data_dir / "logs" / f"{topic}-{partition}"
-            if directory.is_dir():
-                found[broker_id] = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+            for log_dir in member.log_dirs:
+                directory = log_dir / f"{topic}-{partition}"
+                if directory.is_dir():
+                    found[broker_id] = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
         return found

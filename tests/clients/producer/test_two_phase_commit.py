@@ -1,0 +1,221 @@
+"""Producers with two-phase commit: transactions without a timeout, taken over as they were prepared (KIP-939)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from clients.producer.test_prepared_transactions import committed, state_of
+
+from kafkapy import KafkaAdminClient, KafkaProducer
+from kafkapy.admin import TransactionState
+from kafkapy.aio import AIOKafkaProducer
+from kafkapy.clients.producer.transactional_requests import PreparedTxnState
+from kafkapy.coordinator.transaction.metadata import TWO_PHASE_TIMEOUT_MS
+from kafkapy.errors import (
+    ConfigError,
+    IllegalStateError,
+    ProducerFencedError,
+    TransactionalIdAuthorizationFailedError,
+    UnsupportedVersionError,
+)
+from kafkapy.testing import Broker
+from kafkapy.tools.cli import main as cli
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Broker]:
+    with Broker(num_partitions=2, transaction_two_phase_commit_enable=True) as broker:
+        yield broker
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid.uuid4().hex[:8]
+
+
+def producer_of(cluster: Broker, name: str) -> KafkaProducer:
+    return KafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        transactional_id=name,
+        transaction_two_phase_commit_enable=True,
+        retry_backoff_ms=20,
+    )
+
+
+def prepared(cluster: Broker, name: str) -> PreparedTxnState:
+    """A record in a prepared transaction whose producer is gone."""
+    with producer_of(cluster, name) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(name, b"value")
+        return producer.prepare_transaction()
+
+
+def test_contradictions() -> None:
+    with pytest.raises(ConfigError, match="needs transactional.id"):
+        KafkaProducer(bootstrap_servers="x:1", transaction_two_phase_commit_enable=True)
+    with pytest.raises(ConfigError, match="excludes transaction.timeout.ms"):
+        KafkaProducer(
+            bootstrap_servers="x:1",
+            transactional_id="t",
+            transaction_two_phase_commit_enable=True,
+            transaction_timeout_ms=1000,
+        )
+
+
+def test_the_text_of_a_state() -> None:
+    state = PreparedTxnState(73, 2, 2)
+    assert str(state) == "73:2"
+    assert PreparedTxnState.parse("73:2")[:2] == state[:2]
+    for text in ("", "73", "73:", ":2", "73:x", "-1:-1"):
+        with pytest.raises(ValueError, match="is not PRODUCER_ID:EPOCH"):
+            PreparedTxnState.parse(text)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_another_process_completes_what_was_prepared(cluster: Broker, name: str, same: bool) -> None:
+    text = str(prepared(cluster, name))
+    assert state_of(cluster, name)[0] is TransactionState.ONGOING
+    with producer_of(cluster, name) as crashed:
+        crashed.init_transactions(keep_prepared_txn=True)
+    with producer_of(cluster, name) as producer:
+        producer.init_transactions(keep_prepared_txn=True)
+        with pytest.raises(IllegalStateError):
+            producer.begin_transaction()
+        with pytest.raises(IllegalStateError):
+            producer.send(name, b"other").get(1)
+        producer.complete_transaction(PreparedTxnState.parse(text if same else "1:1"))
+        assert committed(cluster, name) == (1 if same else 0)
+        producer.begin_transaction()
+        producer.send(name, b"next")
+        producer.commit_transaction()
+    assert committed(cluster, name) == (2 if same else 1)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_was_prepared_may_be_ended_at_once(cluster: Broker, name: str, commits: bool) -> None:
+    prepared(cluster, name)
+    with producer_of(cluster, name) as producer:
+        producer.init_transactions(keep_prepared_txn=True)
+        if commits:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    assert committed(cluster, name) == int(commits)
+
+
+def test_a_transaction_that_has_ended_is_not_completed_again(cluster: Broker, name: str) -> None:
+    state = prepared(cluster, name)
+    for _ in range(2):
+        with producer_of(cluster, name) as producer:
+            producer.init_transactions(keep_prepared_txn=True)
+            producer.complete_transaction(state)
+    assert committed(cluster, name) == 1
+
+
+def test_the_producer_before_is_fenced(cluster: Broker, name: str) -> None:
+    with producer_of(cluster, name) as zombie, producer_of(cluster, name) as producer:
+        zombie.init_transactions()
+        zombie.begin_transaction()
+        zombie.send(name, b"value")
+        state = zombie.prepare_transaction()
+        producer.init_transactions(keep_prepared_txn=True)
+        with pytest.raises(ProducerFencedError):
+            zombie.commit_transaction()
+        producer.complete_transaction(state)
+    assert committed(cluster, name) == 1
+
+
+def test_the_transaction_has_no_timeout(cluster: Broker, name: str) -> None:
+    prepared(cluster, name)
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        assert admin.describe_transactions([name])[name].transaction_timeout_ms == TWO_PHASE_TIMEOUT_MS
+        admin.terminate_transaction(name)
+    assert committed(cluster, name) == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "records"), [({"committed": True}, 1), ({"committed": False}, 0), ({"prepared": (1, 1)}, 0), ({}, 1)]
+)
+def test_an_operator_ends_what_was_prepared(cluster: Broker, name: str, how: dict[str, Any], records: int) -> None:
+    state = prepared(cluster, name)
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        assert admin.complete_transaction(name, **(how or {"prepared": state[:2]})) is bool(records)
+        assert admin.complete_transaction(name) is None
+    assert committed(cluster, name) == records
+
+
+def test_an_operator_ends_what_a_broker_cannot_keep(name: str) -> None:
+    with Broker(num_partitions=2, transaction_two_phase_commit_enable=True) as plain:
+        with KafkaAdminClient(bootstrap_servers=plain.bootstrap_servers) as admin:
+            admin.update_features({"transaction.version": ("safe_downgrade", 0)})
+            prepared(plain, name)
+            assert admin.complete_transaction(name) is True
+        assert committed(plain, name) == 1
+
+
+def test_the_command_line(cluster: Broker, name: str) -> None:
+    state = prepared(cluster, name)
+    server = ("-b", cluster.bootstrap_servers)
+
+    def run(*arguments: str) -> Any:
+        done = CliRunner().invoke(cli, ["transactions", *arguments, *server, "--json"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.output)
+
+    assert name in {each["transactional_id"] for each in run("list", "--two-phase")}
+    assert run("describe", name)[0]["timeout_ms"] is None
+    assert run("complete", name, "--if-prepared", str(state)) == {"transactional_id": name, "committed": True}
+    assert run("complete", name, "--abort") == {"transactional_id": name, "committed": None}
+    assert name not in {each["transactional_id"] for each in run("list", "--two-phase")}
+    for wrong in ((), ("--commit", "--if-prepared", "1:1"), ("--if-prepared", "x")):
+        assert CliRunner().invoke(cli, ["transactions", "complete", name, *wrong, *server]).exit_code == 2
+    assert committed(cluster, name) == 1
+
+
+def test_asyncio(cluster: Broker, name: str) -> None:
+    def made() -> AIOKafkaProducer:
+        return AIOKafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            transactional_id=name,
+            transaction_two_phase_commit_enable=True,
+        )
+
+    async def test() -> None:
+        first = made()
+        await first.start()
+        await first.begin_transaction()
+        await first.send(name, b"value")
+        state = await first.prepare_transaction()
+        await first.stop()
+        second = made()
+        await second.start(keep_prepared_txn=True)
+        await second.complete_transaction(state)
+        await second.stop()
+
+    asyncio.run(test())
+    assert committed(cluster, name) == 1
+
+
+def test_a_broker_that_does_not_allow_it(name: str) -> None:
+    with Broker() as plain, producer_of(plain, name) as producer:
+        with pytest.raises(TransactionalIdAuthorizationFailedError):
+            producer.init_transactions()
+        with KafkaProducer(bootstrap_servers=plain.bootstrap_servers, transactional_id=name) as other:
+            # Taking over needs no permission.
+            other.init_transactions(keep_prepared_txn=True)
+
+
+def test_a_cluster_that_keeps_nothing(name: str) -> None:
+    with Broker() as plain:
+        with KafkaAdminClient(bootstrap_servers=plain.bootstrap_servers) as admin:
+            admin.update_features({"transaction.version": ("safe_downgrade", 0)})
+        producer = KafkaProducer(bootstrap_servers=plain.bootstrap_servers, transactional_id=name)
+        with producer, pytest.raises(UnsupportedVersionError):
+            producer.init_transactions(keep_prepared_txn=True)
