@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -117,6 +118,8 @@ def _value_problem(key: str, value: float, keys: Sequence[str]) -> KafkaError | 
     if not value > 0:
         return _invalid(f"Quota {key} must be greater than 0")
     most = MOST.get(key)
+    if math.isinf(value) and most is None:
+        return _invalid(f"Proposed value for {key} is too large for a DOUBLE.")
     if most is None:
         return None
     if value > most:

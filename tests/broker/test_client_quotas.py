@@ -144,13 +144,13 @@ def test_a_producer_over_its_quota_is_answered_at_once_and_muted(
     topic = made_topic(client, name)
     rate = BYTES / 10.5
     quota(parts, producer_byte_rate=math.ceil(rate))
+    started = time.monotonic()
     throttle_ms = produce(client, topic, name)
     # One request within the first window: the rate is measured over ten windows.
     size = BYTES + 200
     assert throttle_ms == pytest.approx((size / 10 - rate) / rate * 10_000, rel=0.1)
-    started = time.monotonic()
     assert produce(client, topic, name, 10) >= 0
-    assert time.monotonic() - started >= throttle_ms / 1000 - 0.05
+    assert time.monotonic() - started >= throttle_ms / 1000
 
 
 def test_a_reply_is_not_delayed_by_its_throttle_time(connect: Connect, quota: Callable[..., None]) -> None:
@@ -167,8 +167,8 @@ def test_acks_0_is_throttled_by_bytes(connect: Connect, quota: Callable[..., Non
     client = connect()
     topic = made_topic(client, "no-acks")
     quota({"client-id": "fire"}, producer_byte_rate=9_500)
-    client.send_frame(encode_request(0, 9, 1, "fire", produce_request(topic, acks=0)))
     started = time.monotonic()
+    client.send_frame(encode_request(0, 9, 1, "fire", produce_request(topic, acks=0)))
     client(MetadataRequest(topics=[]), 9, "fire")
     assert time.monotonic() - started >= 0.2
 
@@ -231,8 +231,10 @@ def test_the_reply_is_bounded_by_what_ten_windows_hold(connect: Connect, quota: 
     for _ in range(10):
         produce(client, topic, "feeder", 10_000)
     quota({"client-id": "nibbler"}, consumer_byte_rate=3_000)
-    response = fetch(client, topic, "nibbler")
-    assert 0 < records_of(response) <= 30_000 and response.throttle_time_ms == 0
+    # Kafka bounds the records, not the bytes around them: the first response may be a little too large.
+    responses = [fetch(client, topic, "nibbler") for _ in range(2)]
+    found = next(each for each in responses if records_of(each))
+    assert 0 < records_of(found) <= 30_000 and found.throttle_time_ms == 0
 
 
 def test_a_throttled_fetch_keeps_its_session(connect: Connect, quota: Callable[..., None]) -> None:
