@@ -207,6 +207,9 @@ MAKERS: dict[str, Callable[[PluginManager, Any], object]] = {
     "register_replica_selectors": lambda manager, name: manager.create_replica_selector(
         BrokerConfig({"replica.selector.class": name})
     ),
+    "register_quota_managers": lambda manager, name: manager.create_quota_manager(
+        BrokerConfig({"client.quota.callback.class": name})
+    ),
     "register_create_topic_policies": lambda manager, name: manager.create_create_topic_policy(
         BrokerConfig({"create.topic.policy.class.name": name})
     ),
@@ -226,6 +229,8 @@ MISSING = {
     "register_metrics_reporters": "start and close",
     "register_client_telemetry_receivers": "receive and close",
     "register_replica_selectors": "select and close",
+    "register_quota_managers": "quota_metric_tags, quota_limit, update_quota, remove_quota, quota_reset_required, "
+    "update_cluster_metadata and close",
     "register_create_topic_policies": "validate and close",
     "register_alter_config_policies": "validate and close",
 }

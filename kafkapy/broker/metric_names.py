@@ -32,6 +32,7 @@ class MetricSpec:
 
 
 _TOPIC, _PARTITION, _REQUEST, _GROUP = ("topic",), ("topic", "partition"), ("request",), ("consumergroup",)
+_QUOTA = ("user", "client_id")
 
 METRICS: Final = (
     MetricSpec("kafka_server_brokertopicmetrics_messagesin", COUNTER, _TOPIC,
@@ -223,6 +224,27 @@ METRICS: Final = (
                "Partitions in incremental fetch sessions."),
     MetricSpec("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", COUNTER, (),
                "Incremental fetch sessions that the broker evicted for others."),
+    MetricSpec("kafka_server_produce_byterate", GAUGE, _QUOTA, "Bytes per second of Produce requests under a quota."),
+    MetricSpec("kafka_server_produce_throttletime", GAUGE, _QUOTA, "Mean throttle time of Produce in ms."),
+    MetricSpec("kafka_server_fetch_byterate", GAUGE, _QUOTA, "Bytes per second of Fetch responses under a quota."),
+    MetricSpec("kafka_server_fetch_throttletime", GAUGE, _QUOTA, "Mean throttle time of Fetch in ms."),
+    MetricSpec("kafka_server_request_requesttime", GAUGE, _QUOTA,
+               "Thread time of requests under a quota, in percent of one thread."),
+    MetricSpec("kafka_server_request_throttletime", GAUGE, _QUOTA, "Mean throttle time by thread time in ms."),
+    MetricSpec("kafka_server_request_exemptrequesttime", GAUGE, (),
+               "Thread time of requests that are not throttled, in percent of one thread; 0 without request quotas."),
+    MetricSpec("kafka_server_controllermutation_mutations", COUNTER, _QUOTA,
+               "Partitions created and deleted under a quota."),
+    MetricSpec("kafka_server_controllermutation_tokens", GAUGE, _QUOTA,
+               "Partitions that a client may create or delete at once."),
+    MetricSpec("kafka_server_controllermutation_throttletime", GAUGE, _QUOTA,
+               "Mean throttle time by controller mutations in ms."),
+    MetricSpec("kafka_server_socketservermetrics_connectioncreationrate", GAUGE, ("listener",),
+               "Connections per second, over the windows of quotas."),
+    MetricSpec("kafka_server_socketservermetrics_connectionratethrottletime", COUNTER, ("listener",),
+               "Ms by which connection rates of broker and listener delayed connections, in total."),
+    MetricSpec("kafka_server_socketservermetrics_ipconnectionratethrottletime", COUNTER, ("listener",),
+               "Ms that connections of addresses above their rate waited for their close, in total."),
     MetricSpec("kafka_coordinator_group_groupmetadatamanager_numgroups", GAUGE, ("protocol", "state"),
                "Groups coordinated here, by protocol and state."),
     MetricSpec("kafka_coordinator_group_groupmetadatamanager_numoffsets", GAUGE, (),

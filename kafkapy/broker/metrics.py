@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from kafkapy._speedups.log.cut import flush_times
 from kafkapy.broker.metric_names import METRICS, family
 from kafkapy.broker.metric_samples import Filter, Samples
+from kafkapy.broker.quota_metrics import add_quotas
 from kafkapy.broker.topic_metrics import add_groups, add_topics
 from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
@@ -169,6 +170,7 @@ class BrokerCollector(Collector):
         add_groups(samples, self._server.context, logs, topics, groups)
         self._transactions(add, families["kafka_server_addpartitionstotxnmanager_verificationtimems"])
         self._network(add)
+        add_quotas(add, self._server.context.client_quotas)
         add("kafkapy_build_info", 1, __version__, platform.python_version())
         add("kafkapy_metrics_seriesdropped", samples.dropped)
         return list(families.values())
@@ -398,6 +400,10 @@ class BrokerCollector(Collector):
                 add(f"kafka_server_delayedoperationpurgatory_{name}", waiting, delayed)
         for listener, count in counters["listeners"].items():
             add("kafka_server_socketservermetrics_connectioncount", count, listener)
+        for listener, (rate, throttled_ms, address_ms) in counters["creation_rates"].items():
+            add("kafka_server_socketservermetrics_connectioncreationrate", rate, listener)
+            add("kafka_server_socketservermetrics_connectionratethrottletime", throttled_ms, listener)
+            add("kafka_server_socketservermetrics_ipconnectionratethrottletime", address_ms, listener)
         for name, value in counters["connections"].items():
             if name == "created":
                 add("kafka_server_socketservermetrics_connectioncreation", value)

@@ -22,14 +22,14 @@ NOTHING_READS: Final = (
     "sasl.client.*", "sasl.kerberos.min.*", "sasl.kerberos.ticket.*", "sasl.login.refresh.*",
     "sasl.mechanism.controller.*", "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.metadata.migration.*", "metadata.log.max.*",
-    "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
+    "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*",
     "alter.log.dirs.replication.quota.*", "log.local.retention.*",
 )  # fmt: skip
 """Whole families of keys."""
 
 _SINGLE_KEYS: Final = frozenset((
     "auto.include.jmx.reporter",
-    "broker.heartbeat.interval.ms", "broker.session.timeout.ms", "client.quota.callback.class",
+    "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
     "delete.records.purgatory.purge.interval.requests", "early.start.listeners", "eligible.leader.replicas.enable",
     "fetch.purgatory.purge.interval.requests", "group.coordinator.append.linger.ms", "group.coordinator.new.enable",
     "group.coordinator.threads", "initial.broker.registration.timeout.ms",

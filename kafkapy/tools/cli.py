@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "cluster": ("kafkapy.tools.cluster:cluster", "Show and operate the cluster: health, leaders, drains, brokers."),
     "acls": ("kafkapy.tools.acls:acls", "List, add and remove access control lists."),
     "users": ("kafkapy.tools.users:users", "List, add, change and delete SCRAM users."),
+    "quotas": ("kafkapy.tools.quotas:quotas", "List, describe, set and remove quotas of clients."),
     "tokens": ("kafkapy.tools.tokens:tokens", "Create, list, renew and expire delegation tokens."),
     "certs": ("kafkapy.tools.certs:certs", "Create, renew and show certificates for development."),
     "produce": ("kafkapy.tools.produce:produce", "Send records from stdin or files."),

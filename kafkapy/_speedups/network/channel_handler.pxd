@@ -54,6 +54,7 @@ cdef cppclass ProcessorState:
     SelectorState selector
     FrameReader reader
     PurgatoryState purgatory
+    PurgatoryState throttled                            # connections, until their throttle time is over
     unordered_map[int64_t, KafkaChannel*] channels      # by connection id; owns them
     unordered_map[uint64_t, KafkaChannel*] in_flight    # by token: parked, asked or with Python
     int pushed                              # requests in the RequestChannel without a signal yet
@@ -134,6 +135,8 @@ cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogi
 cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* send) noexcept nogil
 # Pushes requests that found the RequestChannel full, as many as fit now.
 cdef void request_push_backlog(ProcessorState* p) noexcept nogil
+# Begins a request whose connection has its quotas now.
+cdef void request_begin(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 # Resumes a parked or asked request.
 cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_out) noexcept nogil
 # Wakes a request that may be parked, asked about or away.

@@ -43,6 +43,7 @@ from kafkapy._speedups.network.channel_handler cimport (
     channel_start_reply,
     channel_unmute,
     channels_free_closed,
+    request_begin,
     request_come_back,
     request_push_backlog,
     request_resume,
@@ -75,6 +76,7 @@ from kafkapy._speedups.network.connection_quotas cimport quota_exceeded
 from kafkapy._speedups.network.frame_reader cimport reader_close, reader_open
 from kafkapy._speedups.network.mailbox cimport (
     MAIL_AUTHENTICATED,
+    MAIL_BEGIN,
     MAIL_CLOSE_CONNECTION,
     MAIL_CONNECTION,
     MAIL_LOOK,
@@ -99,6 +101,7 @@ from kafkapy._speedups.network.request_channel cimport RequestChannel, channel_s
 from kafkapy._speedups.network.selector cimport (
     MUTE_MEMORY,
     MUTE_STOPPING,
+    MUTE_THROTTLED,
     STAGE_HANDSHAKE,
     KafkaChannel,
     selector_add,
@@ -224,6 +227,8 @@ cdef void open_mail(ProcessorState* p, const Mail* mail) noexcept nogil:
     elif mail.kind == MAIL_REPLY:
         channel.tokens_follow = pending.tokens_follow
         channel_start_reply(p, channel, mail.send)
+    elif mail.kind == MAIL_BEGIN:
+        request_begin(p, channel)
     elif mail.kind == MAIL_NO_REPLY:
         channel_count_parts(p, pending)
         channel_count_total(p, pending.frame.api_key, pending.frame.received_ns)
@@ -282,13 +287,20 @@ cdef void expire(ProcessorState* p) noexcept nogil:
         if channel != NULL:
             atomic_count_alone(&p.delayed[channel.request.frame.api_key], -1)
             request_resume(p, channel, True)
+    while True:
+        entry = purgatory_pop_expired(&p.throttled, p.now_ns)
+        if entry == NULL:
+            break
+        channel = channel_of(p, <int64_t>entry.token)
+        if channel != NULL:
+            channel_unmute(p, channel, MUTE_THROTTLED)
     if not p.setups.empty() or not p.farewells.empty():
         stage_expire(p)
     while True:
         channel = selector_expired(&p.selector, p.now_ns)
         if channel == NULL:
             break
-        if channel.request != NULL:
+        if channel.request != NULL or channel.mute & MUTE_THROTTLED:
             # The client waits for the broker, not the reverse; a reply that its peer does not read is another case.
             selector_touch(&p.selector, channel, p.now_ns)
             continue
@@ -342,6 +354,9 @@ cdef int64_t next_due(ProcessorState* p) noexcept nogil:
     cdef int64_t other = selector_next_expiry(&p.selector)
     if not p.ready.empty() or not p.mailbox.own_wakes.empty():
         return 0
+    if other >= 0 and (due < 0 or other < due):
+        due = other
+    other = purgatory_next_deadline(&p.throttled)
     if other >= 0 and (due < 0 or other < due):
         due = other
     other = stage_next_due(p)

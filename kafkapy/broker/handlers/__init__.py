@@ -76,6 +76,8 @@ SERVED: Final[Mapping[int, ServedApi]] = {
     ApiKeys.ALTER_PARTITION_REASSIGNMENTS: ServedApi(0, 1, 0),
     ApiKeys.LIST_PARTITION_REASSIGNMENTS: ServedApi(0, 0, 0),
     ApiKeys.OFFSET_DELETE: ServedApi(0, 0, None),
+    ApiKeys.DESCRIBE_CLIENT_QUOTAS: ServedApi(0, 1, 1),
+    ApiKeys.ALTER_CLIENT_QUOTAS: ServedApi(0, 1, 1),
     ApiKeys.DESCRIBE_USER_SCRAM_CREDENTIALS: ServedApi(0, 0, 0),
     ApiKeys.ALTER_USER_SCRAM_CREDENTIALS: ServedApi(0, 0, 0),
     ApiKeys.DESCRIBE_QUORUM: ServedApi(0, 2, 0),
@@ -102,6 +104,12 @@ BETWEEN_BROKERS: Final = frozenset((
     ApiKeys.ALTER_PARTITION, ApiKeys.ALLOCATE_PRODUCER_IDS,
 ))  # fmt: skip
 """APIs for other brokers. A broker that can have no other serves none of them: one such request could stop it."""
+
+
+UNTHROTTLED: Final = BETWEEN_BROKERS | {
+    ApiKeys.WRITE_TXN_MARKERS, ApiKeys.SASL_HANDSHAKE, ApiKeys.SASL_AUTHENTICATE,
+}  # fmt: skip
+"""APIs whose time is only counted: their responses have no throttle time, or come from other brokers."""
 
 
 NOT_WITH_ZOOKEEPER: Final = frozenset((

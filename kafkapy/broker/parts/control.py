@@ -188,6 +188,7 @@ class Control(Part):
             auto_topics=AutoTopicCreation(broker.dynamic, topic_admin, requests, broker.metadata_cache),
             coordinators=coordinators,
             logins=broker.logins,
+            client_quotas=broker.client_quotas,
             features=broker.features,
             alter_config_policy=self._alter_policy,
         )
