@@ -29,6 +29,7 @@ LAYERS = (
         "policies",
         "serializer",
         "slices",
+        "garbage",
     ),
     ("_speedups",),
     ("protocol", "records"),
