@@ -26,6 +26,7 @@ LAYERS = (
         "installed_plugins",
         "plugin_contracts",
         "plugins",
+        "policies",
         "serializer",
         "slices",
         "garbage",

@@ -183,7 +183,7 @@ def test_errors_have_kafkas_codes_and_texts(
 DESCRIBED = (
     "log.retention.ms", "log.retention.minutes", "log.retention.hours", "num.io.threads", "log.roll.ms",
     "log.roll.hours", "listener.name.plaintext.max.connections", "max.connections",
-    "leader.replication.throttled.rate", "log.dirs", "log.cleanup.policy", "message.max.bytes",
+    "log.dirs", "log.cleanup.policy", "message.max.bytes",
 )  # fmt: skip
 
 
