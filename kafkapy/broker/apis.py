@@ -286,7 +286,7 @@ class _Serving:
         if response is None or self._context.throttle_ms <= 0 or not hasattr(response, "throttle_time_ms"):
             return response
         response = copy.copy(response)
-        response.throttle_time_ms = self._context.throttle_ms  # type: ignore[attr-defined]
+        response.throttle_time_ms = self._context.throttle_ms
         return response
 
     def _answer(self) -> None:
