@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 
 from kafkapy.broker import apis
+from kafkapy.broker.controller_order import ControllerOrder
 from kafkapy.broker.handlers import SERVED
 from kafkapy.broker.server import KafkaServer
 from kafkapy.config.broker import BrokerConfig
@@ -161,8 +162,15 @@ def between_brokers(request: pytest.FixtureRequest) -> Iterator[None]:
     """In modules with SERVES_BROKERS a broker serves the APIs between brokers, as in a cluster."""
     with pytest.MonkeyPatch.context() as patch:
         if getattr(request.module, "SERVES_BROKERS", False):
-            patch.setattr(apis, "served_apis", lambda _in_cluster: SERVED)
+            patch.setattr(apis, "served_apis", lambda *_: SERVED)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _as_another_controller(request: pytest.FixtureRequest) -> None:
+    """The requests of each test are numbered anew, as no controller does."""
+    if getattr(request.module, "SERVES_BROKERS", False) and "broker" in request.fixturenames:
+        request.getfixturevalue("broker").context.controller_order = ControllerOrder()
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.controller_requests import refusal
+from kafkapy.broker.controller_requests import late, refusal
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import LeaderAndIsr, LeaderAndIsrPartition
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
@@ -52,6 +52,9 @@ async def handle(context: RequestContext, request: LeaderAndIsrRequest) -> Leade
     if refused is not ErrorCode.NONE:
         return _answer(context.api_version, request, refused, {partition: refused for partition, _ in _states(request)})
     partitions = {partition: _wanted(each) async for partition, each in in_slices(_states(request))}
+    refused = late(context, request)
+    if refused is not ErrorCode.NONE:
+        return _answer(context.api_version, request, refused, dict.fromkeys(partitions, refused))
     response = await context.broker.replica_manager.become_leader_or_follower(
         LeaderAndIsr(
             request.controller_id,
