@@ -24,9 +24,10 @@ class ControllerOrder:
         self._latest = 0
 
     def is_late(self, controller_id: int, controller_epoch: int, broker_epoch: int, number: int) -> bool:
-        """Whether a later request of that controller was served; if not, this one is the latest.
+        """Whether a later request of that controller was served.
 
-        Without a broker epoch nothing is known: a controller may count anew for each registration.
+        If not, this one is the latest. Without a broker epoch nothing is known: a controller may begin to count again
+        for each registration.
         """
         if broker_epoch == NO_EPOCH:
             return False
