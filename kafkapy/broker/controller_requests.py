@@ -6,6 +6,7 @@ Source: kafka.server.KafkaApis.isBrokerEpochStale (KIP-380).
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kafkapy.broker.controller_order import NO_EPOCH
@@ -21,6 +22,21 @@ if TYPE_CHECKING:
     ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 
 logger = logging.getLogger("state.change.logger")
+
+
+class BrokerTuples:
+    """Lists of brokers as tuples; equal ones are one object.
+
+    Partitions of a cluster have few different ones.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def __call__(self, brokers: Iterable[int]) -> tuple[int, ...]:
+        """The tuple of these brokers."""
+        made = tuple(brokers)
+        return self._known.setdefault(made, made)
 
 
 def refusal(context: RequestContext, broker_epoch: int) -> ErrorCode:

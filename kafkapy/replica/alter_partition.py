@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -30,6 +31,8 @@ from kafkapy.types import ZERO_UUID, TopicPartition
 
 logger = logging.getLogger("kafka.server.AlterPartitionManager")
 
+AT_ONCE: Final = 1000
+"""Most partitions of one request: the controller writes them in one transaction, and the loop takes no longer pause."""
 RETRY_S: Final = 0.05
 """Pause before a request that failed as a whole goes to the controller again."""
 LOOK_S: Final = 0.5
@@ -127,7 +130,7 @@ class AlterPartitionManager:
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                if not await self._send(list(self._waiting.values())):
+                if not await self._send(list(islice(self._waiting.values(), AT_ONCE))):
                     await asyncio.sleep(RETRY_S)
         finally:
             self._sending = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkapy._speedups.base.event_queue import EventQueue
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["LeaderFetcher"]
 
 logger = logging.getLogger("kafka.server.ReplicaFetcherThread")
+
+MakeKernel = Callable[..., ReplicaFetcher]
+"""Makes a fetcher from the arguments of ReplicaFetcher."""
 
 
 class LeaderFetcher:
@@ -38,6 +42,7 @@ class LeaderFetcher:
         events: EventQueue,
         throttle: ReplicationThrottle,
         broker_epoch: int,
+        make_kernel: MakeKernel = ReplicaFetcher,
     ) -> None:
         """OSError without descriptors or threads."""
         self.leader_id = leader_id
@@ -50,7 +55,7 @@ class LeaderFetcher:
         self._connecting: asyncio.Task[None] | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._warned = ""
-        self._kernel = ReplicaFetcher(
+        self._kernel = make_kernel(
             f"broker-{broker_id}-fetcher-{index}", broker_id, events, throttle, name=f"fetcher-{leader_id}-{index}"
         )
         self.configure(config, broker_epoch)
@@ -125,8 +130,8 @@ class LeaderFetcher:
         """Connects, at most once in replica.fetch.backoff.ms, until that succeeds."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(max(self._last_attempt_s + self._backoff_s - time.monotonic(), 0))
-            self._last_attempt_s = time.monotonic()
+            await asyncio.sleep(max(self._last_attempt_s + self._backoff_s - loop.time(), 0))
+            self._last_attempt_s = loop.time()
             try:
                 ends_s = await self._connections.connect(self._kernel, self.leader_id, self.index)
             except (KafkaError, OSError) as error:

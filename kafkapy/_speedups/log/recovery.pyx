@@ -63,17 +63,29 @@ cdef void apply_batch(LogHistory* history, const BatchHeader* header, const Cont
             history.aborted.push_back(completed)
 
 
-cdef void forget_epochs_above(vector[EpochEntry]* epochs, int32_t epoch, int64_t offset) noexcept nogil:
-    """Drops newer epochs that claim to begin at or below this offset: a batch of an older epoch stands there. Such
-    entries belong to truncated batches, or to batches that never reached the disk."""
+cdef void learn_epoch(vector[EpochEntry]* epochs, int32_t epoch, int64_t offset) noexcept nogil:
+    """A batch of this epoch stands at the offset, whatever the entries say. They may be of truncated batches, or of
+    batches that never reached the disk; or a deletion of records has raised the start of an entry, and the new log
+    start did not reach the disk."""
+    cdef EpochEntry entry
     cdef size_t i = epochs.size()
-    if epoch < 0 or epochs.empty():
+    if epoch < 0:
         return
     while i > 0 and epochs[0][i - 1].start_offset > offset:
         i -= 1
-    while i > 0 and epochs[0][i - 1].epoch > epoch:
+    # Up to here: newer epochs at or below the offset, and older ones that hold no record.
+    while i > 0 and (epochs[0][i - 1].epoch > epoch
+                     or (epochs[0][i - 1].start_offset == offset and epochs[0][i - 1].epoch < epoch)):
         i -= 1
         epochs.erase(epochs.begin() + <int64_t>i)
+    # From here on: this epoch and older ones that would begin later.
+    while i < epochs.size() and epochs[0][i].epoch <= epoch:
+        epochs.erase(epochs.begin() + <int64_t>i)
+    if i > 0 and epochs[0][i - 1].epoch == epoch:
+        return
+    entry.epoch = epoch
+    entry.start_offset = offset
+    epochs.insert(epochs.begin() + <int64_t>i, entry)
 
 
 cdef int segment_recover(SegmentState* s, LogHistory* history, int32_t index_interval_bytes, int64_t* next_offset,
@@ -154,8 +166,7 @@ cdef int segment_recover(SegmentState* s, LogHistory* history, int32_t index_int
                 index_flush_pending(&s.time_index.file)
                 kept = 0
         since += scan.header.size
-        forget_epochs_above(&history.epochs, scan.header.leader_epoch, scan.header.base_offset)
-        epochs_assign(&history.epochs, scan.header.leader_epoch, scan.header.base_offset)
+        learn_epoch(&history.epochs, scan.header.leader_epoch, scan.header.base_offset)
         next_offset[0] = last + 1
         s.size = scan.position
     free(buffer)

@@ -57,6 +57,7 @@ from kafkapy._speedups.replica.state cimport (
     FetcherState,
     FetchPartition,
     delay,
+    fetcher_now_ns,
     find_partition,
     release_delayed,
     reset_session,
@@ -359,7 +360,7 @@ cdef int take_response(FetcherState* f, Receiving* r) noexcept nogil:
                 return failure
             # After an error of the whole response no partition counts.
             refused = failure < 0
-        if status == READ_PARTITION and not refused and not take_partition(f, &reader, &data, monotonic_ns()):
+        if status == READ_PARTITION and not refused and not take_partition(f, &reader, &data, fetcher_now_ns(f)):
             r.stray = True
         r.start += used
         if status == READ_DONE:
@@ -368,16 +369,13 @@ cdef int take_response(FetcherState* f, Receiving* r) noexcept nogil:
             return 0
 
 
-cdef int exchange(FetcherState* f, ByteBuffer* request) noexcept nogil:
-    """One request and its response. 0 or an errno, then the connection is of no more use."""
+cdef int receive(FetcherState* f, int64_t deadline_ns) noexcept nogil:
     cdef Receiving r
     cdef int failure
-    r.deadline_ns = monotonic_ns() + f.now.timeout_ms * MS
+    r.deadline_ns = deadline_ns
     r.start = r.end = r.left = 0
     r.stray = False
-    failure = send_request(f, request, r.deadline_ns)
-    if failure == 0:
-        failure = take_response(f, &r)
+    failure = take_response(f, &r)
     if failure == 0:
         atomic_count(&f.requests, 1)
     if f.capacity > KEPT_CAPACITY:
@@ -387,37 +385,58 @@ cdef int exchange(FetcherState* f, ByteBuffer* request) noexcept nogil:
     return failure
 
 
+cdef int exchange(FetcherState* f, ByteBuffer* request) noexcept nogil:
+    """One request and its response. 0 or an errno, then the connection is of no more use."""
+    cdef int64_t deadline_ns = monotonic_ns() + f.now.timeout_ms * MS
+    cdef int failure = send_request(f, request, deadline_ns)
+    return failure if failure else receive(f, deadline_ns)
+
+
 # ---- the thread ------------------------------------------------------------------------------------------------------
 
 
 cdef void back_off_all(FetcherState* f) noexcept nogil:
     cdef unordered_map[int64_t, FetchPartition*].iterator at = f.partitions.begin()
-    cdef int64_t until = monotonic_ns() + f.now.backoff_ms * MS
+    cdef int64_t until = fetcher_now_ns(f) + f.now.backoff_ms * MS
     while at != f.partitions.end():
         if deref(at).second.delayed_until_ns == 0:
             delay(f, deref(at).second, until)
         inc(at)
 
 
+cdef FetcherStep next_step(FetcherState* f, ByteBuffer* request, int64_t* until_ns) noexcept nogil:
+    cdef int64_t now_ns
+    until_ns[0] = 0
+    if not take_mails(f):
+        return STEP_END
+    if f.has_next:
+        take_next_connection(f)
+    if f.transport.fd < 0:
+        if not f.asked_connection and not f.partitions.empty():
+            ask_connection(f, 0, NULL)
+        return STEP_WAIT
+    now_ns = fetcher_now_ns(f)
+    until_ns[0] = release_delayed(f, now_ns)
+    if build_request(f, now_ns, request):
+        return STEP_SEND
+    if not f.held.empty() and (until_ns[0] == 0 or until_ns[0] > now_ns + THROTTLED_NS):
+        until_ns[0] = now_ns + THROTTLED_NS
+    return STEP_WAIT
+
+
 cdef void* fetcher_thread(void* argument) noexcept nogil:
     cdef FetcherState* f = <FetcherState*>argument
     cdef ByteBuffer request
+    cdef FetcherStep step
     cdef int64_t until
     cdef int failure
     block_all_signals()
     name_thread(f.name)
-    while take_mails(f):
-        if f.has_next:
-            take_next_connection(f)
-        if f.transport.fd < 0:
-            if not f.asked_connection and not f.partitions.empty():
-                ask_connection(f, 0, NULL)
-            wait_for_mail(f, 0)
-            continue
-        until = release_delayed(f, monotonic_ns())
-        if not build_request(f, monotonic_ns(), &request):
-            if not f.held.empty() and (until == 0 or until > monotonic_ns() + THROTTLED_NS):
-                until = monotonic_ns() + THROTTLED_NS
+    while True:
+        step = next_step(f, &request, &until)
+        if step == STEP_END:
+            break
+        if step == STEP_WAIT:
             wait_for_mail(f, until)
             continue
         if request.error:

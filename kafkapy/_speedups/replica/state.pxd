@@ -113,6 +113,7 @@ cdef cppclass FetcherState:
     int64_t left_out                # by the throttle
     int64_t connected
     # For the thread only.
+    int64_t clock_ns                # the simulated time; 0: the monotonic clock
     FetcherSettings now
     unordered_map[int64_t, FetchPartition*] partitions
     unordered_map[string, FetchTopic*] by_name
@@ -141,6 +142,8 @@ cdef cppclass FetcherState:
     uint8_t* buffer
     int64_t capacity
 
+# The monotonic clock, or the simulated one.
+cdef int64_t fetcher_now_ns(const FetcherState* f) noexcept nogil
 cdef void partition_unref(FetchPartition* p) noexcept nogil
 cdef void fetcher_unref(FetcherState* f) noexcept nogil
 # Under the mutex or not: appends a mail and wakes the thread.

@@ -24,6 +24,10 @@ cdef enum:
     MS = 1_000_000              # ns
 
 
+cdef int64_t fetcher_now_ns(const FetcherState* f) noexcept nogil:
+    return f.clock_ns if f.clock_ns else monotonic_ns()
+
+
 cdef void partition_unref(FetchPartition* p) noexcept nogil:
     if atomic_add(&p.references, -1) == 0:
         log_unref(p.log)
@@ -240,7 +244,7 @@ cdef void carry_out(FetcherState* f, FetcherMail* mail) noexcept nogil:
         p.state = STATE_FETCHING
         look_at_log(p)
         if mail.argument > 0:
-            delay(f, p, monotonic_ns() + mail.argument * MS)
+            delay(f, p, fetcher_now_ns(f) + mail.argument * MS)
         requeue(f, p)
 
 
