@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from kafkapy.broker.controller_order import ControllerOrder
 from kafkapy.broker.finalized_features import FinalizedFeatures
 from kafkapy.errors import PluginError, error_for
 from kafkapy.security.authorizer.base import ALLOW_ALL_EPOCH, Action, AuthorizationResult
@@ -74,6 +75,7 @@ class BrokerContext:
     logins: Logins
     client_quotas: ClientQuotas
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
+    controller_order: ControllerOrder = field(default_factory=ControllerOrder)
     alter_config_policy: AlterConfigPolicy | None = None
     telemetry: ClientTelemetry | None = None
     """None where nobody reads clients' metrics."""

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from kafkapy.broker.controller_order import NO_EPOCH
 from kafkapy.errors import ErrorCode
 from kafkapy.types import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from kafkapy.broker.context import RequestContext
+    from kafkapy.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+    from kafkapy.protocol.messages.stop_replica import StopReplicaRequest
+    from kafkapy.protocol.messages.update_metadata import UpdateMetadataRequest
+
+    ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 
 logger = logging.getLogger("state.change.logger")
-
-NO_EPOCH: Final = -1
-"""The broker epoch of a request version without one."""
 
 
 class BrokerTuples:
@@ -53,4 +56,20 @@ def refusal(context: RequestContext, broker_epoch: int) -> ErrorCode:
             current,
         )
         return ErrorCode.STALE_BROKER_EPOCH
+    return ErrorCode.NONE
+
+
+def late(context: RequestContext, request: ControllerRequest) -> ErrorCode:
+    """STALE_CONTROLLER_EPOCH for a request that comes after a later one, else NONE.
+
+    The caller serves the request at once.
+    """
+    sender = (request.controller_id, request.controller_epoch, request.broker_epoch)
+    if context.broker.controller_order.is_late(*sender, context.correlation_id):
+        logger.info(
+            "The broker ignores request %d of controller %d: a later one was served before",
+            context.api_key,
+            request.controller_id,
+        )
+        return ErrorCode.STALE_CONTROLLER_EPOCH
     return ErrorCode.NONE

@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 
 from kafkapy.broker import apis
+from kafkapy.broker.controller_order import ControllerOrder
 from kafkapy.broker.handlers import served_apis
 from kafkapy.broker.server import KafkaServer
 from kafkapy.config.broker import BrokerConfig
@@ -163,6 +164,13 @@ def between_brokers(request: pytest.FixtureRequest) -> Iterator[None]:
         if getattr(request.module, "SERVES_BROKERS", False):
             patch.setattr(apis, "served_apis", lambda _, zookeeper, telemetry: served_apis(True, zookeeper, telemetry))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _as_another_controller(request: pytest.FixtureRequest) -> None:
+    """The requests of each test are numbered anew, as no controller does."""
+    if getattr(request.module, "SERVES_BROKERS", False) and "broker" in request.fixturenames:
+        request.getfixturevalue("broker").context.controller_order = ControllerOrder()
 
 
 @pytest.fixture(scope="module")

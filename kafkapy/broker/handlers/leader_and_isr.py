@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.controller_requests import BrokerTuples, refusal
+from kafkapy.broker.controller_requests import BrokerTuples, late, refusal
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import LeaderAndIsr, LeaderAndIsrPartition
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
@@ -57,6 +57,10 @@ async def handle(context: RequestContext, request: LeaderAndIsrRequest) -> Leade
     topic_ids = {topic.topic_name: topic.topic_id async for topic in in_slices(request.topic_states)}
     brokers = BrokerTuples()
     partitions = {partition: _wanted(each, brokers) async for partition, each in in_slices(_states(request))}
+    refused = late(context, request)
+    if refused is not ErrorCode.NONE:
+        refusals = {partition: refused async for partition in in_slices(partitions)}
+        return await _answer(context.api_version, request, refused, refusals)
     response = await context.broker.replica_manager.become_leader_or_follower(
         LeaderAndIsr(
             request.controller_id,

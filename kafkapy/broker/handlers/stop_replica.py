@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.controller_requests import refusal
+from kafkapy.broker.controller_requests import late, refusal
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.metadata.broker_requests import StopReplica, StopReplicaPartition
 from kafkapy.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -43,6 +43,9 @@ async def handle(context: RequestContext, request: StopReplicaRequest) -> StopRe
     if refused is not ErrorCode.NONE:
         raise error_for(refused)  # the answer names all partitions: it is made on the other thread if they are many
     partitions = {partition: each async for partition, each in in_slices(_stopped(request))}
+    refused = late(context, request)
+    if refused is not ErrorCode.NONE:
+        raise error_for(refused)
     response = await context.broker.replica_manager.stop_replicas(
         StopReplica(request.controller_id, request.controller_epoch, request.broker_epoch, partitions)
     )

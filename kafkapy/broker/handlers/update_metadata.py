@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.controller_requests import BrokerTuples, refusal
+from kafkapy.broker.controller_requests import BrokerTuples, late, refusal
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.metadata.broker_requests import UpdateMetadata, UpdateMetadataPartition
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
@@ -54,6 +54,9 @@ async def handle(context: RequestContext, request: UpdateMetadataRequest) -> Upd
     brokers = BrokerTuples()
     partitions = {partition: _known(each, brokers) async for partition, each in in_slices(_states(request))}
     topic_ids = {topic.topic_name: topic.topic_id async for topic in in_slices(request.topic_states)}
+    refused = late(context, request)
+    if refused is not ErrorCode.NONE:
+        return UpdateMetadataResponse(error_code=refused)
     response = await context.broker.replica_manager.update_metadata(
         UpdateMetadata(
             request.controller_id,

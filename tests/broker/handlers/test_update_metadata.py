@@ -129,3 +129,35 @@ def test_an_unknown_security_protocol_is_refused(client: Any, broker: Any, own: 
     own.endpoints[0].security_protocol = 77
     response = client(request(broker, 8, topic_name, random_uuid(), [own], 1), 8)
     assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_request_that_a_lost_connection_delivers_late_changes_nothing(
+    connect: Any, broker: Any, own: LiveBroker, topic_name: str
+) -> None:
+    topic_id, epoch = random_uuid(), broker.context.controller.broker_epoch
+    lost, present = connect(broker), connect(broker)
+
+    def send(sender: Any, number: int, leader: int, version: int = 8, **fields: Any) -> ErrorCode:
+        sender._correlation = iter([number])
+        brokers = [own, other(version)]
+        sent = request(broker, version, topic_name, topic_id, brokers, leader, **{"broker_epoch": epoch, **fields})
+        return ErrorCode(sender(sent, version).error_code)
+
+    def leader() -> int:
+        return int(broker.context.metadata_cache.partition(topic_name, 0).leader)
+
+    assert send(lost, 6, 1) is ErrorCode.NONE
+    # The controller did not get an answer to request 7, sent it again as request 8, and went on.
+    assert send(present, 8, 1) is ErrorCode.NONE
+    assert send(present, 9, 2) is ErrorCode.NONE
+    assert send(lost, 7, 1) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert leader() == 2
+    # Others count for themselves: the next controller, and one whose requests have no broker epoch.
+    assert send(lost, 3, 1, controller_id=3) is ErrorCode.NONE
+    assert leader() == 1
+    assert send(lost, 1, 2, version=4, broker_epoch=-1) is ErrorCode.NONE
+    assert leader() == 2
+    # Numbers begin again after the largest.
+    assert send(present, 2**31 - 1, 1, controller_id=4) is ErrorCode.NONE
+    assert send(present, 0, 2, controller_id=4) is ErrorCode.NONE
+    assert leader() == 2
