@@ -59,7 +59,7 @@ V = TypeVar("V")
 class QuotaWindows(NamedTuple):
     """The windows of a measured rate."""
 
-    count: int
+    samples: int
     seconds: int
 
     @classmethod
@@ -116,7 +116,7 @@ class ClientQuotas:
         self._sensors: dict[Key, QuotaSensor] = {}
         self._buckets: dict[Key, TokenBucket] = {}
         self._most = {QuotaSensor: SENSORS, TokenBucket: SENSORS}
-        self._exempt = QuotaSensor(math.inf, windows.count, windows.seconds * 1000)
+        self._exempt = QuotaSensor(math.inf, windows.samples, windows.seconds * 1000)
         self._epoch = 0
         self._set_address_rates: SetAddressRates | None = None
         self._address_task: asyncio.Task[None] | None = None
@@ -219,7 +219,7 @@ class ClientQuotas:
             window_ms = self._windows.seconds * 1000
             # As Kafka: time is throttled for at most a window, bytes for as long as they need.
             most_ms = window_ms if quota_type is QuotaType.REQUEST else 0
-            sensor = self._sensors[key] = QuotaSensor(limit, self._windows.count, window_ms, most_ms)
+            sensor = self._sensors[key] = QuotaSensor(limit, self._windows.samples, window_ms, most_ms)
         if sensor.bound != limit:
             sensor.bound = limit
         return sensor

@@ -35,7 +35,7 @@ class TimedCoroutine(Coroutine[Any, Any, T]):
     def throw(
         self,
         kind: type[BaseException] | BaseException,
-        value: BaseException | object = None,
+        value: Any = None,
         traceback: TracebackType | None = None,
     ) -> Any:
         """See Coroutine."""
@@ -51,7 +51,7 @@ class TimedCoroutine(Coroutine[Any, Any, T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         """See Coroutine."""
-        return self  # type: ignore[return-value]
+        return self
 
     def __iter__(self) -> TimedCoroutine[T]:
         return self
