@@ -20,6 +20,8 @@ import pluggy
 if TYPE_CHECKING:
     from click import Command
 
+    from kafkapy.broker.client_telemetry.telemetry import ClientTelemetryReceiver
+    from kafkapy.broker.quota_callback import ClientQuotaCallback
     from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.config.config_def import ConfigKey
@@ -149,12 +151,35 @@ def register_metrics_reporters() -> Mapping[str, Callable[[BrokerConfig], Any]]:
 
 
 @hookspec
+def register_client_telemetry_receivers() -> Mapping[  # type: ignore[empty-body]
+    str, Callable[[BrokerConfig], ClientTelemetryReceiver]
+]:
+    """Receivers of the metrics that clients push (KIP-714) by name, for the key kafkapy.client.telemetry.receivers.
+
+    Each value is called with the broker's configuration, once, and gives a
+    `kafkapy.broker.client_telemetry.telemetry.ClientTelemetryReceiver`. The broker calls its ``receive(client,
+    metrics)`` for each push, on the telemetry thread, with a MetricsData of OTLP, and ``close()`` at its end.
+    """
+
+
+@hookspec
 def register_replica_selectors() -> Mapping[str, Callable[[BrokerConfig], ReplicaSelector]]:  # type: ignore[empty-body]
     """Selectors of consumers' replicas by name, for the key replica.selector.class (KIP-392).
 
     Each value is called with the broker's configuration, once, and gives a `kafkapy.replica.selectors.ReplicaSelector`.
     The broker calls its `select` on the control loop for each Fetch that a follower could serve, and `close` at its
     end. Built in: ``leader``, ``rack_aware``, which the data plane runs itself.
+    """
+
+
+@hookspec
+def register_quota_managers() -> Mapping[str, Callable[[BrokerConfig], ClientQuotaCallback]]:  # type: ignore[empty-body]
+    """Policies of client quotas by name, for the key client.quota.callback.class.
+
+    Each value is called with the broker's configuration, once, and gives a
+    `kafkapy.broker.quota_callback.ClientQuotaCallback`: it decides which clients share a quota and how much it is. The
+    broker calls it on the control loop, once for each connection and client id and again after a change, and `close` at
+    its end. Built in: ``default``, the quotas of the metadata store in Kafka's precedence.
     """
 
 

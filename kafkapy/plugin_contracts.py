@@ -58,7 +58,17 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "register_group_assignors": ("name", "assign"),
     "register_metrics_reporters": ("start", "close"),
+    "register_client_telemetry_receivers": ("receive", "close"),
     "register_replica_selectors": ("select", "close"),
+    "register_quota_managers": (
+        "quota_metric_tags",
+        "quota_limit",
+        "update_quota",
+        "remove_quota",
+        "quota_reset_required",
+        "update_cluster_metadata",
+        "close",
+    ),
     "register_create_topic_policies": ("validate", "close"),
     "register_alter_config_policies": ("validate", "close"),
 }

@@ -29,6 +29,8 @@ from kafkapy.plugin_contracts import check_factories, make
 if TYPE_CHECKING:
     from click import Command
 
+    from kafkapy.broker.client_telemetry.telemetry import ClientTelemetryReceiver
+    from kafkapy.broker.quota_callback import ClientQuotaCallback
     from kafkapy.clients.consumer.membership.assignors.api import ConsumerPartitionAssignor
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.metadata.store import MetadataStore
@@ -44,6 +46,7 @@ hookimpl: Final = pluggy.HookimplMarker(hookspecs.PROJECT)
 BUILTIN_PLUGINS: Final[Sequence[str]] = (
     "kafkapy.security.authorizer.allow_all",
     "kafkapy.security.authorizer.acl_plugin",
+    "kafkapy.broker.registered_quotas",
     "kafkapy.security.sasl.mechanisms",
     "kafkapy.log.backends.local",
     "kafkapy.log.backends.memory",
@@ -190,9 +193,19 @@ class PluginManager:
         return self._table("register_metrics_reporters")
 
     @cached_property
+    def client_telemetry_receivers(self) -> Mapping[str, Callable[[BrokerConfig], ClientTelemetryReceiver]]:
+        """Factories of receivers of clients' metrics by name."""
+        return self._table("register_client_telemetry_receivers")
+
+    @cached_property
     def replica_selectors(self) -> Mapping[str, Callable[[BrokerConfig], ReplicaSelector]]:
         """Replica-selector factories by name."""
         return self._table("register_replica_selectors")
+
+    @cached_property
+    def quota_managers(self) -> Mapping[str, Callable[[BrokerConfig], ClientQuotaCallback]]:
+        """Factories of policies of client quotas by name."""
+        return self._table("register_quota_managers")
 
     @cached_property
     def create_topic_policies(self) -> Mapping[str, Callable[[BrokerConfig], CreateTopicPolicy]]:
@@ -336,6 +349,15 @@ class PluginManager:
         table = self.metrics_reporters
         return self._make("register_metrics_reporters", "metric.reporters", name, table, name, config)
 
+    def create_client_telemetry_receivers(self, config: BrokerConfig) -> dict[str, ClientTelemetryReceiver]:
+        """The configured receivers of clients' metrics by name.
+
+        ConfigError when kafkapy.client.telemetry.receivers names one that is not registered.
+        """
+        key, hook = "kafkapy.client.telemetry.receivers", "register_client_telemetry_receivers"
+        table = self.client_telemetry_receivers
+        return {name: self._make(hook, key, name, table, name, config) for name in config.get_list(key)}
+
     def create_replica_selector(self, config: BrokerConfig) -> ReplicaSelector:
         """The configured selector of consumers' replicas.
 
@@ -348,6 +370,18 @@ class PluginManager:
             "register_replica_selectors", key, name, self.replica_selectors, configured, config
         )
         return selector
+
+    def create_quota_manager(self, config: BrokerConfig) -> ClientQuotaCallback:
+        """The configured policy of client quotas.
+
+        ConfigError when client.quota.callback.class names one that is not registered.
+        """
+        key = "client.quota.callback.class"
+        configured = config.get_optional_str(key) or ""
+        callback: ClientQuotaCallback = self._make(
+            "register_quota_managers", key, configured or "default", self.quota_managers, configured, config
+        )
+        return callback
 
     def create_create_topic_policy(self, config: BrokerConfig) -> CreateTopicPolicy | None:
         """The configured policy for new topics, or None.

@@ -1,4 +1,4 @@
-"""Policies: plugins that may refuse a topic or a change of a configuration (KIP-108, KIP-133).
+"""Plugins that may refuse topics and changes of configurations (KIP-108, KIP-133).
 
 `register_create_topic_policies` and `register_alter_config_policies` give them. A policy raises `PolicyViolationError`
 with one sentence for the client. Source: org.apache.kafka.server.policy.
@@ -47,7 +47,10 @@ class RequestedTopic:
 
 @dataclass(frozen=True, slots=True)
 class AlteredConfigs:
-    """Keys of a resource that somebody wants to change, with their new values; None goes back to the default."""
+    """Keys of a resource that somebody wants to change, with their new values.
+
+    None goes back to the default.
+    """
 
     resource_type: ConfigResourceType
     resource_name: str
@@ -55,7 +58,10 @@ class AlteredConfigs:
 
 
 class CreateTopicPolicy(Protocol):
-    """Called on the control loop of the controller for every new topic, also when it is only validated."""
+    """Judges every new topic, also one that is only validated.
+
+    The controller calls it on its control loop.
+    """
 
     def validate(self, topic: RequestedTopic) -> None:
         """PolicyViolationError refuses the topic."""
@@ -65,7 +71,10 @@ class CreateTopicPolicy(Protocol):
 
 
 class AlterConfigPolicy(Protocol):
-    """Called on the control loop for every change of a configuration, also when it is only validated."""
+    """Judges every change of a configuration, also one that is only validated.
+
+    The broker calls it on its control loop.
+    """
 
     def validate(self, change: AlteredConfigs) -> None:
         """PolicyViolationError refuses the change."""

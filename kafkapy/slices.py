@@ -10,10 +10,10 @@ import asyncio
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from heapq import merge
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -72,6 +72,50 @@ async def filled(keys: Iterable[K], value: V) -> dict[K, V]:
     async for chunk in in_chunks(keys):
         made.update(dict.fromkeys(chunk, value))
     return made
+
+
+class SlicedQueue(Generic[T]):
+    """Items that are handled in order, in slices of the running loop.
+
+    Used on the loop. `handle` must not raise.
+    """
+
+    def __init__(self, handle: Callable[[T], object]) -> None:
+        self._handle = handle
+        self._items: deque[T] = deque()
+        self._goes_on = False
+
+    def put(self, items: Iterable[T]) -> None:
+        """Handle items behind those that wait.
+
+        The rest follows in later turns of the loop.
+        """
+        self._items.extend(items)
+        if not self._goes_on:
+            self._work()
+
+    def flush(self) -> None:
+        """Handle all items now."""
+        while self._items:
+            self._handle(self._items.popleft())
+
+    def _work(self) -> None:
+        self._goes_on = False
+        until = time.perf_counter() + SLICE_S
+        while self._items:
+            self._handle(self._items.popleft())
+            if self._items and time.perf_counter() >= until:
+                self._goes_on = True
+                asyncio.get_running_loop().call_soon(self._work)
+                return
+
+
+async def emptied(items: dict[K, V]) -> None:
+    """Remove all items of a dict, whose objects go in slices."""
+    while items:
+        for _ in range(min(CHUNK, len(items))):
+            items.popitem()
+        await turn()
 
 
 async def turn() -> None:

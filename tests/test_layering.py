@@ -28,6 +28,7 @@ LAYERS = (
         "plugins",
         "serializer",
         "slices",
+        "garbage",
     ),
     ("_speedups",),
     ("protocol", "records"),

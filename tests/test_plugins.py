@@ -80,7 +80,7 @@ class Reporter:
 def test_there_are_the_hooks_of_the_documentation() -> None:
     documented = re.findall(r"^### `(\w+)`$", (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(documented) == sorted(HOOKS)
-    assert len(HOOKS) == 19
+    assert len(HOOKS) == 22
 
 
 @pytest.mark.parametrize("name", sorted(HOOKS))
@@ -201,8 +201,14 @@ MAKERS: dict[str, Callable[[PluginManager, Any], object]] = {
     "register_metrics_reporters": lambda manager, name: manager.create_metrics_reporters(
         BrokerConfig({"metric.reporters": name})
     ),
+    "register_client_telemetry_receivers": lambda manager, name: manager.create_client_telemetry_receivers(
+        BrokerConfig({"kafkapy.client.telemetry.receivers": name})
+    ),
     "register_replica_selectors": lambda manager, name: manager.create_replica_selector(
         BrokerConfig({"replica.selector.class": name})
+    ),
+    "register_quota_managers": lambda manager, name: manager.create_quota_manager(
+        BrokerConfig({"client.quota.callback.class": name})
     ),
     "register_create_topic_policies": lambda manager, name: manager.create_create_topic_policy(
         BrokerConfig({"create.topic.policy.class.name": name})
@@ -221,7 +227,10 @@ MISSING = {
     "register_partition_assignors": "supported_protocols, subscription_user_data, assign and on_assignment",
     "register_group_assignors": "assign",
     "register_metrics_reporters": "start and close",
+    "register_client_telemetry_receivers": "receive and close",
     "register_replica_selectors": "select and close",
+    "register_quota_managers": "quota_metric_tags, quota_limit, update_quota, remove_quota, quota_reset_required, "
+    "update_cluster_metadata and close",
     "register_create_topic_policies": "validate and close",
     "register_alter_config_policies": "validate and close",
 }

@@ -36,6 +36,7 @@ CLIENT_ROOMS: dict[str, set[str]] = {
 CONTRACT = {
     "apis",
     "authorization",
+    "client_quotas",
     "data_plane",
     "fetch_session",
     "named_partitions",

@@ -7,6 +7,7 @@ only show up here in ApiVersions.
 from __future__ import annotations
 
 import asyncio
+import copy
 import importlib
 import logging
 import time
@@ -17,11 +18,12 @@ from kafkapy._speedups.network.network_request import SASL_TOKEN
 from kafkapy._speedups.protocol.codec import decode_request
 from kafkapy._speedups.protocol.encoder import encode_response
 from kafkapy.broker.context import BrokerContext, RequestContext
-from kafkapy.broker.handlers import served_apis
+from kafkapy.broker.handlers import UNTHROTTLED, served_apis
 from kafkapy.broker.large_messages import LargeMessages
+from kafkapy.broker.timed_coroutine import TimedCoroutine
 from kafkapy.config.config_def import HIDDEN
 from kafkapy.coordinator.result import Later
-from kafkapy.errors import KafkaError, code_of
+from kafkapy.errors import ClusterAuthorizationFailedError, KafkaError, code_of
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.protocol.schema import DecodeError, EncodeError, Request, Response
 
@@ -62,7 +64,9 @@ class KafkaApis:
 
     def __init__(self, broker: BrokerContext) -> None:
         self.broker = broker
-        self.served = served_apis(broker.store.is_shared, broker.config.metadata_store == "zookeeper")
+        self.served = served_apis(
+            broker.store.is_shared, broker.config.metadata_store == "zookeeper", broker.telemetry is not None
+        )
         self._handlers: dict[int, Handler] = {}
         self._exact: dict[int, bool] = {}
         """Whether bytes behind the last field are a reason to close the connection, by API key."""
@@ -141,11 +145,13 @@ class _Serving:
     __slots__ = (
         "_answered",
         "_context",
+        "_counts_time",
         "_handler",
         "_in_flight",
         "_large",
         "_message",
         "_response",
+        "_spent_ns",
         "_started_ns",
         "_task",
         "_turn",
@@ -171,17 +177,26 @@ class _Serving:
         self._answered = False
         self._task: asyncio.Task[None] | None = None
         self._started_ns = time.monotonic_ns()
+        self._counts_time = context.request.counts_time
+        """Whether a quota bounds or counts the time of the request, and the request is not charged yet."""
+        self._spent_ns = 0
+        """Time on the loop's thread, without the waits in between; only where it counts."""
 
     def start(self) -> None:
+        started = time.monotonic_ns() if self._counts_time else 0
         try:
             answer = self._handler.handle(self._context, self._message)
         except Exception as error:  # whatever a handler does, the client gets an answer
+            self._spend_since(started)
             self._fail(error)
             return
+        self._spend_since(started)
         self._in_flight.add(self)
         if isinstance(answer, Later):
             answer.then(self._arrived)
         else:
+            if self._counts_time:
+                answer = TimedCoroutine(answer, self._spend_since)
             self._task = asyncio.get_running_loop().create_task(self._wait(answer))
 
     def start_large(self, body: memoryview, exact: bool) -> None:
@@ -247,9 +262,39 @@ class _Serving:
             if self._task is asyncio.current_task():
                 self._in_flight.discard(self)
 
+    def _spend_since(self, started_ns: int) -> None:
+        if self._counts_time:
+            self._spent_ns += time.monotonic_ns() - started_ns
+
+    def _charge(self, error: BaseException | None = None) -> None:
+        """Count the request in the client's quotas, once, and throttle its connection if one is violated.
+
+        The response has the larger throttle time. Source: kafka.server.RequestHandlerHelper.
+        """
+        context, time_ms = self._context, 0
+        if self._counts_time:
+            self._counts_time = False
+            exempt = context.api_key in UNTHROTTLED and not isinstance(error, ClusterAuthorizationFailedError)
+            time_ms = context.request.charge_time(self._spent_ns, exempt)
+        throttle_ms = max(context.throttle_ms, time_ms)
+        if throttle_ms > 0:
+            context.throttle_ms = throttle_ms
+            context.request.throttle(throttle_ms, time_ms >= throttle_ms)
+
+    def _throttled(self, response: Response | None) -> Response | None:
+        """The response with the throttle time. A handler may give the same response to several requests."""
+        if response is None or self._context.throttle_ms <= 0 or not hasattr(response, "throttle_time_ms"):
+            return response
+        response = copy.copy(response)
+        response.throttle_time_ms = self._context.throttle_ms  # type: ignore[attr-defined]
+        return response
+
     def _answer(self) -> None:
         """Reply with `_response`, which no frame holds: it may have to be let go of on the other thread."""
         try:
+            if self._counts_time or self._context.throttle_ms:
+                self._charge()
+                self._response = self._throttled(self._response)
             payload = encode_response(self._response, max(self._context.api_version, 0))
             if payload is None:
                 self._later(self._answer_large())
@@ -273,6 +318,7 @@ class _Serving:
                 context.client_address,
                 exc_info=error,
             )
+        self._charge(error)
         if self._turn is not None:
             self._later(self._fail_large(error))
             return
@@ -280,7 +326,7 @@ class _Serving:
 
     def _refusal(self, error: BaseException) -> bytes | None:
         """The encoded error response, or None. On either thread."""
-        self._response = error_response(self._handler, self._message, error)
+        self._response = self._throttled(error_response(self._handler, self._message, error))
         try:
             return (
                 None

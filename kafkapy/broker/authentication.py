@@ -130,7 +130,10 @@ class Authentication:
                 await _close(listener.replace(made))
 
     async def update_listeners(self, config: BrokerConfig) -> None:
-        """Make the mechanisms of new listeners, and close those of removed ones. ConfigError names the key."""
+        """Make the mechanisms of new listeners, and close those of removed ones.
+
+        ConfigError names the key.
+        """
         async with self._order:
             wanted = _sasl_listeners(config)
             for name in self._listeners.keys() - set(wanted):

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from kafkapy._speedups.network.network_request import NetworkRequest
     from kafkapy.broker.authentication import Authentication
     from kafkapy.broker.auto_topics import AutoTopicCreation
+    from kafkapy.broker.client_quotas import ClientQuotas
+    from kafkapy.broker.client_telemetry.telemetry import ClientTelemetry
     from kafkapy.broker.coordinators import Coordinators
     from kafkapy.broker.dynamic_config import DynamicConfig
     from kafkapy.broker.logins import Logins
+    from kafkapy.broker.mutation_quotas import MutationQuota
     from kafkapy.broker.producer_ids import ProducerIdManager
     from kafkapy.broker.scheduler import KafkaScheduler
     from kafkapy.config.broker import BrokerConfig
@@ -69,13 +72,22 @@ class BrokerContext:
     auto_topics: AutoTopicCreation
     coordinators: Coordinators
     logins: Logins
+    client_quotas: ClientQuotas
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
     alter_config_policy: AlterConfigPolicy | None = None
+    telemetry: ClientTelemetry | None = None
+    """None where nobody reads clients' metrics."""
 
     @property
     def config(self) -> BrokerConfig:
         """The configuration as it is now, dynamic layers included."""
         return self.dynamic_config.config
+
+    @property
+    def client_telemetry(self) -> ClientTelemetry:
+        """Clients' metrics. Only its APIs ask for it."""
+        assert self.telemetry is not None
+        return self.telemetry
 
     @property
     def authentication(self) -> Authentication:
@@ -152,7 +164,7 @@ class RequestContext(NetworkContext):
     Made by KafkaApis for each request; lives on the control loop's thread.
     """
 
-    __slots__ = ("broker", "leftovers", "send")
+    __slots__ = ("broker", "leftovers", "send", "throttle_ms")
 
     def __init__(self, broker: BrokerContext, request: NetworkRequest) -> None:
         super().__init__(request)
@@ -161,11 +173,18 @@ class RequestContext(NetworkContext):
         """A handler's large objects, let go of bit by bit after the answer."""
         self.send: Callable[[bytes], None] | None = None
         """How the encoded response leaves, where that is not `request.reply`."""
+        self.throttle_ms = 0
+        """The throttle time of a violated quota of controller mutations."""
 
     @property
     def allows_all(self) -> bool:
         """Whether no authorizer decides: everybody may do everything."""
         return self.broker.authorizer.decisions_epoch == ALLOW_ALL_EPOCH
+
+    def mutation_quota(self, strict_since: int) -> MutationQuota:
+        """The client's quota of controller mutations; strict from that version of the API on."""
+        quotas = self.broker.client_quotas
+        return quotas.mutation_quota(self.principal, self.client_id or "", self.api_version >= strict_since)
 
     def leave(self, *things: object) -> None:
         """Let go of these bit by bit after the answer, on another thread."""

@@ -6,6 +6,7 @@ Source: kafka.server.KafkaApis.isBrokerEpochStale (KIP-380).
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from kafkapy.errors import ErrorCode
@@ -18,6 +19,21 @@ logger = logging.getLogger("state.change.logger")
 
 NO_EPOCH: Final = -1
 """The broker epoch of a request version without one."""
+
+
+class BrokerTuples:
+    """Lists of brokers as tuples; equal ones are one object.
+
+    Partitions of a cluster have few different ones.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def __call__(self, brokers: Iterable[int]) -> tuple[int, ...]:
+        """The tuple of these brokers."""
+        made = tuple(brokers)
+        return self._known.setdefault(made, made)
 
 
 def refusal(context: RequestContext, broker_epoch: int) -> ErrorCode:

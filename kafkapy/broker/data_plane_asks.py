@@ -19,6 +19,7 @@ from kafkapy._speedups.network.network_request import (
     ASK_AUTHORIZE,
     ASK_CONVERT,
     ASK_PRINCIPAL,
+    ASK_QUOTAS,
     ASK_SELECT,
     ASK_VERIFY,
 )
@@ -60,12 +61,14 @@ class DataPlaneAsks:
         threads: int,
         conversions: ConversionCounts,
         answer_principal: Callable[[NetworkRequest], None],
+        answer_quotas: Callable[[NetworkRequest], None],
         replica_selector: ReplicaSelector,
     ) -> None:
         self._broker = broker
         self._log_config = log_config
         self._conversions = conversions
         self._answer_principal = answer_principal
+        self._answer_quotas = answer_quotas
         self._selector = replica_selector
         self._workers = ResizablePool(threads, "kafka-request-handler")
         self._conversion = MessageConversion(log_config, conversions)
@@ -83,6 +86,8 @@ class DataPlaneAsks:
             self._select(request)
         elif request.ask_kind == ASK_PRINCIPAL:
             self._answer_principal(request)
+        elif request.ask_kind == ASK_QUOTAS:
+            self._answer_quotas(request)
         else:
             self._workers.submit(self._validate, request)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kafkapy._speedups.base.event_queue import LOG_LINE, EventQueue
+from kafkapy.slices import SlicedQueue
 
 EventHandler = Callable[[int, int, bytes], None]
 """Called on the control loop with an event's handle, argument and text."""
@@ -31,6 +32,7 @@ class DataPlaneEvents:
         self._loggers = {number: logging.getLogger(name) for number, name in logger_names.items()}
         self._handlers: dict[int, EventHandler] = {LOG_LINE: self._log}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting = SlicedQueue(self._hand_out)
 
     def on(self, kind: int, handler: EventHandler) -> None:
         """Have `handler` called for each event of a kind. One handler for each kind."""
@@ -47,21 +49,28 @@ class DataPlaneEvents:
             self._loop.remove_reader(self.queue.fileno())
             self._loop = None
             self.drain()
+            self._waiting.flush()
             self._handlers.clear()
 
     def drain(self) -> None:
-        """Hand out everything that is queued."""
-        for kind, handle, argument, text in self.queue.drain():
-            handler = self._handlers.get(kind)
-            if handler is None:
-                continue
-            try:
-                handler(handle, argument, text)
-            except Exception:
-                # One event that cannot be handled must not hold up those behind it.
-                logging.getLogger("kafka.server.KafkaServer").exception(
-                    "The handler of data-plane events of kind %d failed", kind
-                )
+        """Hand out everything that is queued, in slices.
+
+        100,000 followers may catch up at once.
+        """
+        self._waiting.put(self.queue.drain())
+
+    def _hand_out(self, event: tuple[int, int, int, bytes]) -> None:
+        kind, handle, argument, text = event
+        handler = self._handlers.get(kind)
+        if handler is None:
+            return
+        try:
+            handler(handle, argument, text)
+        except Exception:
+            # One event that cannot be handled must not hold up those behind it.
+            logging.getLogger("kafka.server.KafkaServer").exception(
+                "The handler of data-plane events of kind %d failed", kind
+            )
 
     def _log(self, handle: int, argument: int, text: bytes) -> None:
         del handle

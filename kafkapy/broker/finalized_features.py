@@ -73,7 +73,10 @@ class FinalizedFeatures:
 
     @property
     def has_consumer_protocol(self) -> bool:
-        """Whether the levels allow the consumer protocol; in a ZooKeeper cluster only the configuration decides."""
+        """Whether the levels allow the consumer protocol.
+
+        In a ZooKeeper cluster only the configuration decides.
+        """
         return self.zookeeper or self.levels.get(GROUP_VERSION, 0) >= 1
 
     def protocol(self, configured: MetadataVersion) -> MetadataVersion:
@@ -82,10 +85,13 @@ class FinalizedFeatures:
         return min(configured, LATEST if level is None else protocol_at(level))
 
 
-def unsupported(levels: Mapping[str, int]) -> str:
-    """The reason why this broker cannot keep a finalized level; empty without one."""
+def unsupported(levels: Mapping[str, int], *, zookeeper: bool = False) -> str:
+    """The reason why this broker cannot keep a finalized level; empty without one.
+
+    A ZooKeeper cluster has inter.broker.protocol.version, and no metadata.version.
+    """
     for name, level in sorted(levels.items()):
-        feature = BY_NAME.get(name)
+        feature = None if zookeeper and name == METADATA_VERSION else BY_NAME.get(name)
         if feature is None:
             return f"the cluster has finalized feature {name} at level {level}, which this broker does not know"
         if not feature.min_level <= level <= feature.max_level:
@@ -157,7 +163,7 @@ class FeatureChanges:
             return f"/feature cannot be read: {error}"
         if not enabled:
             levels = {}
-        reason = unsupported(levels)
+        reason = unsupported(levels, zookeeper=self._features.zookeeper)
         if not reason:
             self._features.put(levels, stat.version)
         return reason

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final
 
 from kafkapy.clients.cluster import BrokerNode
-from kafkapy.clients.connections import Connections
+from kafkapy.clients.connections import Connections, EncodedRequest
 from kafkapy.clients.metrics import ClientMetrics
 from kafkapy.clients.network_client import RequestOf
 from kafkapy.config.broker import BrokerConfig
@@ -97,7 +97,7 @@ class InterBrokerClient:
     async def send(
         self,
         broker_id: int,
-        request: Request | RequestOf,
+        request: Request | RequestOf | EncodedRequest,
         *,
         timeout_ms: int | None = None,
         version: int | None = None,
@@ -114,7 +114,7 @@ class InterBrokerClient:
         connection = self._connections.by_node.get(broker_id)
         if connection is None or not connection.is_ready(time.monotonic()):
             connection = await self._connections.ready(broker_id)
-        kind = request.kind if isinstance(request, RequestOf) else request
+        kind = request if isinstance(request, Request) else request.kind
         low, high = (kind.VERSIONS.low, kind.VERSIONS.high) if version is None else (version, version)
         served = connection.api_versions.get(kind.API_KEY)
         if served is None or min(high, served[1]) < max(low, served[0]):

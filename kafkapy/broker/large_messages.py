@@ -4,22 +4,20 @@ Another thread decodes, encodes and lets go of them.
 
 The one thread for them lets go of the GIL every millisecond. Requests of many elements are served one at a time, so
 that one of them bounds their memory (256 MB, see kafkapy/_speedups/protocol/codec.pyx), and not the number of
-connections. The garbage collector rests while one is served: looking through a million objects that are all alive
-takes longer than anything else here, and nothing of it is garbage. Many objects that stay afterwards, such as 200,000
-ACLs, are state of the broker: the collector never looks at them, as at those of the start.
+connections. The garbage collector rests while one is served (kafkapy/garbage.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from kafkapy._speedups.protocol.discard import discard
+from kafkapy.garbage import begin_rest, end_rest
 
 T = TypeVar("T")
 
@@ -34,9 +32,6 @@ LONGEST_TURN_S: Final = 10.0
 
 LONGEST_REST_S: Final = 60.0
 """A request that takes longer keeps the garbage collector from its work no longer."""
-
-MANY_SURVIVORS: Final = 50_000
-"""Objects that take the garbage collector longer than a few ms; so many new ones are left to reference counts."""
 
 
 class LargeTurn:
@@ -61,7 +56,7 @@ class LargeTurn:
             limit.cancel()
         if self._rests:
             self._rests = False
-            self._owner.awoken()
+            end_rest()
         self._let_others()
 
     def _let_others(self) -> None:
@@ -79,10 +74,6 @@ class LargeMessages:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-large-messages")
         self._busy = False
-        self._resting = 0
-        """Large requests for which the garbage collector rests."""
-        self._collects = False
-        """Whether it worked before."""
         self._line: deque[asyncio.Future[None]] = deque()
 
     def is_large(self, body: memoryview) -> bool:
@@ -105,10 +96,7 @@ class LargeMessages:
                     self.ended()
                 raise
         self._busy = True
-        if not self._resting:
-            self._collects = gc.isenabled()
-            gc.disable()
-        self._resting += 1
+        begin_rest()
         return LargeTurn(self)
 
     def ended(self) -> None:
@@ -119,15 +107,6 @@ class LargeMessages:
                 following.set_result(None)
                 return
         self._busy = False
-
-    def awoken(self) -> None:
-        """One large request is over. Without any the garbage collector works again."""
-        self._resting -= 1
-        if self._resting or not self._collects:
-            return
-        if gc.get_count()[0] > MANY_SURVIVORS:
-            gc.freeze()
-        gc.enable()
 
     async def run(self, call: Callable[..., T], *arguments: Any) -> T:
         """The result of a call on the thread."""

@@ -103,7 +103,10 @@ class ListenerSecurities:
         self._server = server
 
     def check_listener(self, config: BrokerConfig, endpoint: Endpoint) -> None:
-        """Set up a new listener, as a trial. Blocks on the disk. ConfigError when it could not run."""
+        """Set up a new listener, as a trial. Blocks on the disk.
+
+        ConfigError when it could not run.
+        """
         self._builders.check(config, endpoint.listener_name)
         if endpoint.security_protocol.tls:
             _load(config, endpoint.listener_name)

@@ -1,239 +1,42 @@
-"""The broker's metrics, for Prometheus. The names follow Apache Kafka's MBeans.
+"""The broker's metrics, for Prometheus.
 
-`METRICS` is the one table of names, kinds, labels and documentation; docs/metrics.md is made from it.
-`BrokerCollector` fills it from the data plane's counters and the control plane's state when it is asked, and costs
-nothing otherwise. Kafka's times in ms are counters here (total ms and number of requests), from which Prometheus
-computes means and rates; the request's whole time is a histogram as well.
+`METRICS` (metric_names.py) is the one table of names. `BrokerCollector` fills it from the data plane's counters and the
+control plane's state when it is asked, and costs nothing otherwise. Kafka's times in ms are histograms here, from which
+Prometheus computes means, rates and quantiles.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import platform
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from kafkapy._speedups.log.cut import flush_times
+from kafkapy.broker.metric_names import METRICS, family
+from kafkapy.broker.metric_samples import Filter, Samples
+from kafkapy.broker.quota_metrics import add_quotas
+from kafkapy.broker.topic_metrics import add_groups, add_topics
 from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.hosted import ShardState
 from kafkapy.protocol.registry import ApiKeys
+from kafkapy.version import __version__
 
 if TYPE_CHECKING:
+    from kafkapy._speedups.log.partition_log import PartitionLog
     from kafkapy.broker.broker_state import BrokerState
     from kafkapy.broker.context import BrokerContext
     from kafkapy.broker.loop_lag import LoopLag
     from kafkapy.broker.message_conversion import ConversionCounts
     from kafkapy.network.socket_server import SocketServer
 
-COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 NS_PER_MS: Final = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSpec:
-    """One metric: its name (without Prometheus's `_total`), kind, labels and what it says."""
-
-    name: str
-    kind: str
-    labels: tuple[str, ...]
-    doc: str
-
-    @property
-    def exposed_name(self) -> str:
-        """The name as Prometheus shows it."""
-        return f"{self.name}_total" if self.kind == COUNTER else self.name
-
-
-_TOPIC, _PARTITION, _REQUEST = ("topic",), ("topic", "partition"), ("request",)
-
-METRICS: Final = (
-    MetricSpec("kafka_server_brokertopicmetrics_messagesin", COUNTER, _TOPIC, "Records appended."),
-    MetricSpec("kafka_server_brokertopicmetrics_bytesin", COUNTER, _TOPIC, "Bytes of record batches appended."),
-    MetricSpec("kafka_server_brokertopicmetrics_bytesout", COUNTER, _TOPIC, "Bytes of record batches fetched."),
-    MetricSpec("kafka_server_brokertopicmetrics_bytesrejected", COUNTER, _TOPIC, "Bytes of record batches refused."),
-    MetricSpec("kafka_server_brokertopicmetrics_totalproducerequests", COUNTER, _TOPIC,
-               "Produce requests, one for each partition in them."),
-    MetricSpec("kafka_server_brokertopicmetrics_totalfetchrequests", COUNTER, _TOPIC,
-               "Fetch requests, one for each partition in them."),
-    MetricSpec("kafka_server_brokertopicmetrics_failedproducerequests", COUNTER, _TOPIC,
-               "Produce requests that a partition refused."),
-    MetricSpec("kafka_server_brokertopicmetrics_failedfetchrequests", COUNTER, _TOPIC,
-               "Fetch requests that a partition refused."),
-    MetricSpec("kafka_server_brokertopicmetrics_producemessageconversions", COUNTER, _TOPIC,
-               "Records of Produce requests that the broker converted to another message format or codec."),
-    MetricSpec("kafka_server_brokertopicmetrics_fetchmessageconversions", COUNTER, _TOPIC,
-               "Records of Fetch replies that the broker converted for old clients."),
-    MetricSpec("kafka_log_log_size", GAUGE, _PARTITION, "Bytes in the segments of a partition."),
-    MetricSpec("kafka_log_log_numlogsegments", GAUGE, _PARTITION, "Segments of a partition."),
-    MetricSpec("kafka_log_log_logstartoffset", GAUGE, _PARTITION, "First offset of a partition."),
-    MetricSpec("kafka_log_log_logendoffset", GAUGE, _PARTITION, "Offset the next record of a partition gets."),
-    MetricSpec("kafka_log_logmanager_offlinelogdirectorycount", GAUGE, (), "Log directories that have failed."),
-    MetricSpec("kafka_log_logcleanermanager_uncleanablepartitionscount", GAUGE, (),
-               "Compacted partitions that the cleaner cannot clean; the log has the reasons."),
-    MetricSpec("kafka_log_logcleanermanager_uncleanablebytes", GAUGE, (),
-               "Bytes that wait for compaction in uncleanable partitions."),
-    MetricSpec("kafka_log_logcleanermanager_maxdirtypercent", GAUGE, (),
-               "Dirty share of the dirtiest cleanable log at the cleaner's last look, in percent."),
-    MetricSpec("kafka_log_logcleaner_maxcompactiondelaysecs", GAUGE, (),
-               "Seconds by which a log exceeds max.compaction.lag.ms."),
-    MetricSpec("kafka_log_logcleaner_cleanerrecopypercent", GAUGE, (),
-               "Bytes that the last cleanings wrote, in percent of the bytes they read."),
-    MetricSpec("kafka_log_logcleaner_maxcleantimesecs", GAUGE, (), "Seconds of the longest of the last cleanings."),
-    MetricSpec("kafka_log_logcleaner_deadthreadcount", GAUGE, (), "Cleaner threads that have ended."),
-    MetricSpec("kafka_log_logcleaner_maxbufferutilizationpercent", GAUGE, (),
-               "Fill of the fullest key map of the last cleanings, in percent."),
-    MetricSpec("kafka_log_logcleanermanager_timesincelastrunms", GAUGE, (),
-               "ms since a cleaner thread last looked for work."),
-    MetricSpec("kafka_server_replicamanager_partitioncount", GAUGE, (), "Partitions on this broker."),
-    MetricSpec("kafka_server_replicamanager_leadercount", GAUGE, (), "Partitions this broker leads."),
-    MetricSpec("kafka_server_replicamanager_offlinereplicacount", GAUGE, (),
-               "Partitions on this broker with a failed log."),
-    MetricSpec("kafka_server_replicamanager_underreplicatedpartitions", GAUGE, (),
-               "Partitions led here with fewer replicas in sync than assigned."),
-    MetricSpec("kafka_server_replicamanager_underminisrpartitioncount", GAUGE, (),
-               "Partitions led here with fewer replicas in sync than min.insync.replicas."),
-    MetricSpec("kafka_cluster_partition_atminisr", GAUGE, (),
-               "Partitions led here with exactly min.insync.replicas in sync."),
-    MetricSpec("kafka_server_replicamanager_reassigningpartitions", GAUGE, (),
-               "Partitions led here whose replicas are being reassigned."),
-    MetricSpec("kafka_server_replicamanager_isrexpands", COUNTER, (), "Replicas that joined an ISR led here."),
-    MetricSpec("kafka_server_replicamanager_isrshrinks", COUNTER, (), "Times that an ISR led here shrank."),
-    MetricSpec("kafka_server_replicamanager_failedisrupdates", COUNTER, (),
-               "Changes of an ISR that the controller refused."),
-    MetricSpec("kafka_server_replicafetchermanager_maxlag", GAUGE, (),
-               "Records that the partition with the largest lag, of those followed here, is behind its leader."),
-    MetricSpec("kafka_server_replicafetchermanager_minfetchrate", GAUGE, (),
-               "Fetch requests per second of the slowest fetcher, over the last minute."),
-    MetricSpec("kafka_server_replicafetchermanager_failedpartitionscount", GAUGE, (),
-               "Partitions that are followed no more until their next leader epoch."),
-    MetricSpec("kafka_server_replicafetchermanager_deadthreadcount", GAUGE, (),
-               "Fetchers without a connection to their leader."),
-    MetricSpec("kafka_server_fetcherstats_requests", COUNTER, (), "Fetch requests of this follower with an answer."),
-    MetricSpec("kafka_server_brokertopicmetrics_replicationbytesin", COUNTER, (),
-               "Bytes of record batches copied from leaders."),
-    MetricSpec("kafka_server_fetcherlagmetrics_consumerlag", GAUGE, _PARTITION,
-               "Records that a followed partition is behind its leader's high watermark."),
-    MetricSpec("kafka_server_leaderreplication_byterate", GAUGE, (),
-               "Bytes per second sent to throttled followers, over the windows of the replication quota."),
-    MetricSpec("kafka_controller_kafkacontroller_activecontrollercount", GAUGE, (),
-               "1 when this broker is the controller."),
-    MetricSpec("kafka_controller_kafkacontroller_globaltopiccount", GAUGE, (), "Topics in the cluster."),
-    MetricSpec("kafka_controller_kafkacontroller_globalpartitioncount", GAUGE, (), "Partitions in the cluster."),
-    MetricSpec("kafka_controller_kafkacontroller_offlinepartitionscount", GAUGE, (),
-               "Partitions in the cluster without a leader."),
-    MetricSpec("kafka_controller_kafkacontroller_activebrokercount", GAUGE, (), "Live brokers."),
-    MetricSpec("kafka_controller_kafkacontroller_preferredreplicaimbalancecount", GAUGE, (),
-               "Partitions in the cluster that another replica than the preferred one leads."),
-    MetricSpec("kafka_controller_kafkacontroller_topicstodeletecount", GAUGE, (), "Topics whose deletion has begun."),
-    MetricSpec("kafka_controller_kafkacontroller_replicastodeletecount", GAUGE, (),
-               "Replicas of these topics that still exist."),
-    MetricSpec("kafka_controller_kafkacontroller_topicsineligibletodeletecount", GAUGE, (),
-               "Topics whose deletion waits, for instance for a dead broker."),
-    MetricSpec("kafka_controller_kafkacontroller_replicasineligibletodeletecount", GAUGE, (),
-               "Replicas that cannot be deleted now."),
-    MetricSpec("kafka_controller_kafkacontroller_controllerstate", GAUGE, (),
-               "Kind of the running event, 0 without one (kafka.controller.ControllerState)."),
-    MetricSpec("kafka_controller_controllereventmanager_eventqueuesize", GAUGE, (), "Events that wait."),
-    MetricSpec("kafka_controller_controllerchannelmanager_totalqueuesize", GAUGE, (),
-               "Requests that wait for brokers."),
-    MetricSpec("kafka_controller_controllerstats_events", COUNTER, ("state",), "Events by kind."),
-    MetricSpec("kafka_controller_controllerstats_rateandtimems", COUNTER, ("state",),
-               "Ms that events of the kind took, in total."),
-    MetricSpec("kafka_controller_controllerstats_uncleanleaderelections", COUNTER, (),
-               "Leaders that were elected out of sync."),
-    MetricSpec("kafka_server_kafkaserver_brokerstate", GAUGE, (),
-               "State of the broker: 0 not running, 1 starting, 2 recovering, 3 running, "
-               "6 pending controlled shutdown, 7 shutting down."),
-    MetricSpec("kafka_network_requestmetrics_requests", COUNTER, _REQUEST, "Requests answered."),
-    MetricSpec("kafka_network_requestmetrics_errors", COUNTER, _REQUEST,
-               "Requests that the broker answered by closing the connection."),
-    MetricSpec("kafka_network_requestmetrics_requestbytes", COUNTER, _REQUEST, "Bytes of requests."),
-    MetricSpec("kafka_network_requestmetrics_responsebytes", COUNTER, _REQUEST, "Bytes of responses."),
-    MetricSpec("kafka_network_requestmetrics_requestqueuetimems", COUNTER, _REQUEST,
-               "Ms that requests waited for the control loop, in total."),
-    MetricSpec("kafka_network_requestmetrics_localtimems", COUNTER, _REQUEST,
-               "Ms that the broker worked on requests, in total."),
-    MetricSpec("kafka_network_requestmetrics_remotetimems", COUNTER, _REQUEST,
-               "Ms that requests waited for data or replicas, in total."),
-    MetricSpec("kafka_network_requestmetrics_totaltimems", HISTOGRAM, _REQUEST,
-               "Ms from a request's last byte to its response's last byte."),
-    MetricSpec("kafka_network_requestmetrics_messageconversionstimems", COUNTER, _REQUEST,
-               "Ms that conversions of records took, in total (Produce and Fetch)."),
-    MetricSpec("kafka_network_requestmetrics_temporarymemorybytes", COUNTER, _REQUEST,
-               "Bytes of temporary memory of conversions and decompression, in total (Produce and Fetch)."),
-    MetricSpec("kafka_network_requestchannel_requestqueuesize", GAUGE, (), "Requests waiting for the control loop."),
-    MetricSpec("kafka_network_socketserver_memorypoolused", GAUGE, (), "Bytes of requests held in memory."),
-    MetricSpec("kafka_network_socketserver_memorypoolavailable", GAUGE, (),
-               "Bytes left of queued.max.request.bytes; -1 without a limit."),
-    MetricSpec("kafka_network_socketserver_memorypoolrefused", COUNTER, (),
-               "Refused allocations of request memory; the request waits."),
-    MetricSpec("kafka_network_socketserver_networkprocessoravgidlepercent", GAUGE, (),
-               "Share of the time that the network threads were idle, 0 to 1."),
-    MetricSpec("kafka_server_socketservermetrics_connectioncount", GAUGE, ("listener",), "Connections open now."),
-    MetricSpec("kafka_server_socketservermetrics_connectioncreation", COUNTER, (), "Connections accepted."),
-    MetricSpec("kafka_server_socketservermetrics_connectionclose", COUNTER, ("reason",),
-               "Connections closed, by reason."),
-    MetricSpec("kafka_server_socketservermetrics_successfulauthentication", COUNTER, ("listener",),
-               "Connections authenticated, on listeners with TLS or SASL."),
-    MetricSpec("kafka_server_socketservermetrics_failedauthentication", COUNTER, ("listener",),
-               "Authentications refused, failed TLS handshakes among them."),
-    MetricSpec("kafka_server_socketservermetrics_successfulreauthentication", COUNTER, ("listener",),
-               "Connections authenticated again."),
-    MetricSpec("kafka_server_socketservermetrics_failedreauthentication", COUNTER, ("listener",),
-               "Repeated authentications refused."),
-    MetricSpec("kafka_server_socketservermetrics_expiredconnectionskilled", COUNTER, ("listener",),
-               "Connections closed after the end of their session."),
-    MetricSpec("kafka_server_socketservermetrics_authenticationtimeout", COUNTER, ("listener",),
-               "Connections closed because their handshake and authentication took too long."),
-    MetricSpec("kafka_server_socketservermetrics_connections", GAUGE, ("listener", "protocol", "cipher"),
-               "TLS connections open now, by TLS version and cipher suite."),
-    MetricSpec("kafka_server_fetchsessioncache_numincrementalfetchsessions", GAUGE, (), "Incremental fetch sessions."),
-    MetricSpec("kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", GAUGE, (),
-               "Partitions in incremental fetch sessions."),
-    MetricSpec("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", COUNTER, (),
-               "Incremental fetch sessions that the broker evicted for others."),
-    MetricSpec("kafka_coordinator_group_groupmetadatamanager_numgroups", GAUGE, ("protocol", "state"),
-               "Groups coordinated here, by protocol and state."),
-    MetricSpec("kafka_coordinator_group_groupmetadatamanager_numoffsets", GAUGE, (),
-               "Committed offsets held for the groups coordinated here."),
-    MetricSpec("kafka_server_groupcoordinatormetrics_groupcount", GAUGE, ("protocol",), "Groups by protocol."),
-    MetricSpec("kafka_server_groupcoordinatormetrics_consumergroupcount", GAUGE, ("state",),
-               "Groups of the consumer protocol by state."),
-    MetricSpec("kafka_server_groupcoordinatormetrics_partitioncount", GAUGE, ("state",),
-               "Partitions of __consumer_offsets coordinated here, by loading state."),
-    MetricSpec("kafka_server_groupcoordinatormetrics_consumergrouprebalance", COUNTER, (),
-               "Group epochs begun in groups of the consumer protocol."),
-    MetricSpec("kafka_server_groupcoordinatormetrics_groupcompletedrebalance", COUNTER, (),
-               "Completed rebalances of groups of the classic protocol."),
-    MetricSpec("kafka_server_groupcoordinatormetrics_offsetcommit", COUNTER, (), "Offsets committed."),
-    MetricSpec("kafka_server_groupcoordinatormetrics_offsetexpiration", COUNTER, (), "Expired offsets."),
-    MetricSpec("kafka_server_groupcoordinatormetrics_offsetdeletion", COUNTER, (),
-               "Offsets that administrators deleted."),
-    MetricSpec("kafka_coordinator_transaction_transactionstatemanager_numtransactionalids", GAUGE, ("state",),
-               "Transactional ids coordinated here, by the state of their transaction."),
-    MetricSpec("kafka_coordinator_transaction_transactionmarkerchannelmanager_unfinishedtransactions", GAUGE, (),
-               "Decided transactions without markers in all of their partitions yet."),
-    MetricSpec("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", GAUGE, (),
-               "Markers for partitions that cannot take them yet."),
-    MetricSpec("kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize", GAUGE, (),
-               "Transactions with all markers whose last record waits for a retry."),
-    MetricSpec("kafka_server_transaction_coordinator_metrics_partition_load_time_max", GAUGE, (),
-               "Longest loading time of a partition of __transaction_state since the start, in ms."),
-    MetricSpec("kafka_server_transaction_coordinator_metrics_partition_load_time_avg", GAUGE, (),
-               "Mean loading time of partitions of __transaction_state since the start, in ms."),
-    MetricSpec("kafka_server_addpartitionstotxnmanager_verificationfailure", COUNTER, (),
-               "Partitions that the transaction coordinator did not confirm for a transaction."),
-    MetricSpec("kafka_server_addpartitionstotxnmanager_verificationtimems", HISTOGRAM, (),
-               "Ms that verifications of partitions in transactions took."),
-    MetricSpec("kafkapy_controlloop_lagms", GAUGE, (), "Ms by which the control loop was late at its last beat."),
-    MetricSpec("kafkapy_controlloop_maxlagms", GAUGE, (), "Largest lag of the control loop since the start, in ms."),
-    MetricSpec("kafkapy_eventqueue_dropped", COUNTER, (),
-               "Log lines that the data plane dropped because too many came at once."),
-)  # fmt: skip
-"""Every metric, in the order it is exposed."""
 
 _TOPIC_COUNTERS: Final = {
     "messagesin": "messages_in",
@@ -246,14 +49,20 @@ _TOPIC_COUNTERS: Final = {
     "failedfetchrequests": "failed_fetch_requests",
 }
 _API_COUNTERS: Final = {
-    "requests": ("requests", 1.0),
-    "errors": ("errors", 1.0),
-    "requestbytes": ("request_bytes", 1.0),
-    "responsebytes": ("response_bytes", 1.0),
-    "requestqueuetimems": ("queue_ns", NS_PER_MS),
-    "localtimems": ("local_ns", NS_PER_MS),
-    "remotetimems": ("remote_ns", NS_PER_MS),
+    "requests": "requests",
+    "errors": "errors",
+    "requestbytes": "request_bytes",
+    "responsebytes": "response_bytes",
 }
+_API_TIMES: Final = {
+    "requestqueuetimems": "queue",
+    "localtimems": "local",
+    "remotetimems": "remote",
+    "responsequeuetimems": "response_queue",
+    "responsesendtimems": "send",
+    "throttletimems": "throttle",
+}
+"""The parts of Processor.counters' times by Kafka's names."""
 _AUTHENTICATION_COUNTERS: Final = {
     "successfulauthentication": "authenticated",
     "failedauthentication": "failed",
@@ -262,6 +71,48 @@ _AUTHENTICATION_COUNTERS: Final = {
     "expiredconnectionskilled": "expired",
     "authenticationtimeout": "timed_out",
 }
+
+
+BUCKETS: Final = range(6, 26, 2)
+"""The powers of two, in microseconds, that bound the buckets of a histogram: 64 us to 17 s."""
+TOTAL_BUCKETS: Final = range(5, 26)
+"""The same for the whole time of a request, where quantiles are read most: 32 us to 34 s."""
+WINDOW_S: Final = 60.0
+"""The time that a share covers, as far as scrapes are that close."""
+
+
+class Share:
+    """A part of a growing whole over the last minute, as Kafka's idle ratios."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, float, float]] = deque([(0.0, 0.0, 0.0)])
+
+    def over_the_window(self, now_s: float, part: float, whole: float) -> float:
+        """The share, 0 to 1, since the last look that is a window old.
+
+        It is 1 before anything was.
+        """
+        while len(self._seen) > 1 and self._seen[1][0] <= now_s - WINDOW_S:
+            self._seen.popleft()
+        _, part_before, whole_before = self._seen[0]
+        if whole < whole_before:
+            part_before = whole_before = 0.0  # threads were replaced
+            self._seen.clear()
+        if not self._seen or self._seen[-1][0] < now_s - 1:
+            self._seen.append((now_s, part, whole))
+        passed = whole - whole_before
+        return min(max((part - part_before) / passed, 0.0), 1.0) if passed > 0 else 1.0
+
+
+def bucket_counts(counts: Sequence[int], without: int, powers: Iterable[int]) -> list[int]:
+    """Cumulative counts below 2**power microseconds, and of all.
+
+    `without` is the number of times that are zero.
+    """
+    so_far = [without]
+    for count in counts:
+        so_far.append(so_far[-1] + count)
+    return [*(so_far[power + 1] for power in powers), so_far[-1]]
 
 
 class MeasuredBroker(Protocol):
@@ -282,59 +133,120 @@ class BrokerCollector(Collector):
     """
 
     def __init__(self, server: MeasuredBroker) -> None:
+        """Made on the control loop's thread, whose idle time is shown."""
         self._server = server
-        self._gone: dict[tuple[str, str], int] = {}
+        self._scraping = threading.Lock()
+        """One scrape at a time: several would only take turns at the GIL."""
+        self._control_clock = time.pthread_getcpuclockid(threading.get_ident())
+        self._started_s = time.monotonic()
+        self._control_idle, self._network_idle, self._worker_idle = Share(), Share(), Share()
+        self._shown: dict[tuple[str, str], list[int]] = {}
+        self._topic_counts: dict[int, dict[str, int]] = {}
+        self._gone: Counter[str] = Counter()
 
     def collect(self) -> Iterable[Metric]:
         """Every metric of METRICS with its samples, in that order."""
-        families = {spec.name: _family(spec) for spec in METRICS}
+        with self._scraping:
+            return self._collect()
 
-        def add(name: str, value: float, *labels: str) -> None:
-            families[name].add_metric(labels, value)
-
-        self._logs(add)
-        self._replicas(add)
+    def _collect(self) -> list[Metric]:
+        config = self._server.context.config
+        topics = Filter(
+            config.get_str("kafkapy.metrics.topic.include"), config.get_str("kafkapy.metrics.topic.exclude")
+        )
+        groups = Filter(
+            config.get_str("kafkapy.metrics.group.include"), config.get_str("kafkapy.metrics.group.exclude")
+        )
+        samples = Samples(config.get_int("kafkapy.metrics.max.series"))
+        add, families = samples.add, samples.families
+        logs = self._server.context.log_manager.logs()
+        self._logs(samples, logs.values(), topics)
+        add_topics(samples, self._server.context, logs, topics)
+        self._replicas(samples, logs.values(), topics)
         self._controller(add)
-        self._requests(add, families["kafka_network_requestmetrics_totaltimems"])
+        self._requests(add, families)
         self._groups(add)
         self._group_coordinator(add)
+        add_groups(samples, self._server.context, logs, topics, groups)
         self._transactions(add, families["kafka_server_addpartitionstotxnmanager_verificationtimems"])
         self._network(add)
+        add_quotas(add, self._server.context.client_quotas)
+        add("kafkapy_build_info", 1, __version__, platform.python_version())
+        add("kafkapy_metrics_seriesdropped", samples.dropped)
         return list(families.values())
 
     def describe(self) -> Iterable[Metric]:
         """The names alone, so that registering does not collect."""
-        return [_family(spec) for spec in METRICS]
+        return [family(spec) for spec in METRICS]
 
-    def _logs(self, add: Any) -> None:
+    def _logs(self, samples: Samples, logs: Iterable[PartitionLog], shown: Filter) -> None:
         topics: dict[str, dict[str, int]] = {}
-        for log in self._server.context.log_manager.logs().values():
+        seen: dict[int, dict[str, int]] = {}
+        for log in logs:
+            counters = seen[log.id] = log.counters()
+            if not shown(log.topic):
+                samples.step()
+                continue
             totals = topics.setdefault(log.topic, {})
-            for name, value in log.counters().items():
+            for name, value in counters.items():
                 totals[name] = totals.get(name, 0) + value
             partition = str(log.partition)
-            start, end = log.log_start_offset, log.log_end_offset
-            add("kafka_log_log_size", log.size, log.topic, partition)
-            add("kafka_log_log_numlogsegments", len(log.segments()), log.topic, partition)
-            add("kafka_log_log_logstartoffset", start, log.topic, partition)
-            add("kafka_log_log_logendoffset", end, log.topic, partition)
+            for name, value in (
+                ("size", log.size),
+                ("numlogsegments", len(log.segments())),
+                ("logstartoffset", log.log_start_offset),
+                ("logendoffset", log.log_end_offset),
+            ):
+                samples.add_by_partition(f"kafka_log_log_{name}", value, log.topic, partition)
+        for log_id in self._topic_counts.keys() - seen.keys():
+            self._gone.update(self._topic_counts[log_id])
+        self._topic_counts = seen
+        topics[""] = dict(self._gone)
+        for counters in seen.values():
+            samples.step()
+            for name, value in counters.items():
+                topics[""][name] = topics[""].get(name, 0) + value
+        add = samples.add
         for topic, totals in topics.items():
             for name, counter in _TOPIC_COUNTERS.items():
                 add(f"kafka_server_brokertopicmetrics_{name}", totals.get(counter, 0), topic)
         for (api_title, topic), records in self._server.conversions.records().items():
-            add(f"kafka_server_brokertopicmetrics_{api_title.lower()}messageconversions", records, topic)
+            if shown(topic):
+                add(f"kafka_server_brokertopicmetrics_{api_title.lower()}messageconversions", records, topic)
+        name = "kafka_log_logflushstats_logflushrateandtimems"
+        total_ns, counts = flush_times()
+        self._histogram(samples.families[name], name, "", counts, 0, total_ns, BUCKETS)
         add("kafka_log_logmanager_offlinelogdirectorycount", len(self._server.context.log_manager.offline_dirs))
         for name, figure in self._server.context.log_manager.cleaner.figures().items():
             add(name, figure)
 
-    def _replicas(self, add: Any) -> None:
+    def _histogram(
+        self, into: Any, name: str, label: str, counts: Sequence[int], without: int, total_ns: int, powers: range
+    ) -> None:
+        """Add a histogram of the data plane.
+
+        Its counters are read one after the other while requests go on, so a count may appear to fall by one, which
+        Prometheus would take for a restart: it stays as it was shown.
+        """
+        found = bucket_counts(counts, without, powers)
+        shown = self._shown.get((name, label))
+        if shown is not None:
+            found = list(map(max, found, shown))
+        self._shown[name, label] = found
+        bounds = [*(str(2**power / 1000) for power in powers), "+Inf"]
+        into.add_metric((label,) if label else (), list(zip(bounds, found, strict=True)), total_ns / NS_PER_MS)
+
+    def _replicas(self, samples: Samples, logs: Iterable[PartitionLog], shown: Filter) -> None:
+        add = samples.add
         server = self._server
         replicas = server.context.replica_manager
         hosted = leaders = offline = under_replicated = under_min_isr = at_min_isr = reassigning = 0
-        for log in server.context.log_manager.logs().values():
+        for log in logs:
+            samples.step()
             hosted += 1
             offline += bool(log.offline_errno)
-        for partition in replicas.partitions.values():
+        for partition in list(replicas.partitions.values()):
+            samples.step()
             assignment, led = partition.assignment, partition.log
             if assignment is None or led is None or not partition.is_leader:
                 continue
@@ -365,8 +277,9 @@ class BrokerCollector(Collector):
             add("kafka_server_fetcherstats_requests", fetchers.requests)
             add("kafka_server_brokertopicmetrics_replicationbytesin", fetchers.bytes_in)
             for followed, lag in replicas.fetchers.lags().items():
-                if lag >= 0:
-                    add("kafka_server_fetcherlagmetrics_consumerlag", lag, followed.topic, str(followed.partition))
+                if lag >= 0 and shown(followed.topic):
+                    name = "kafka_server_fetcherlagmetrics_consumerlag"
+                    samples.add_by_partition(name, lag, followed.topic, str(followed.partition))
         add("kafka_server_leaderreplication_byterate", replicas.replication.leader_throughput())
         add("kafka_server_kafkaserver_brokerstate", server.state.value)
 
@@ -449,19 +362,24 @@ class BrokerCollector(Collector):
             buckets.append((str(2**power), so_far))  # bucket n holds what took less than 2**n ms
         verification_times.add_metric((), [*buckets[:-1], ("+Inf", so_far)], verification.times.total_ms)
 
-    def _requests(self, add: Any, histogram: Any) -> None:
-        for key, counters in self._server.socket_server.counters()["apis"].items():
+    def _requests(self, add: Any, families: Mapping[str, Any]) -> None:
+        found = self._server.socket_server.counters()
+        for key, counters in found["apis"].items():
             try:
                 title = ApiKeys(key).title
             except ValueError:
                 title = f"Unknown{key}"
-            for name, (counter, scale) in _API_COUNTERS.items():
-                add(f"kafka_network_requestmetrics_{name}", counters[counter] / scale, title)
-            buckets, so_far = [], 0
-            for power, count in enumerate(counters["total_histogram"]):
-                so_far += count
-                buckets.append((str(2**power / 1000), so_far))  # bucket n holds what took less than 2**n microseconds
-            histogram.add_metric((title,), [*buckets, ("+Inf", so_far)], counters["total_ns"] / NS_PER_MS)
+            for name, counter in _API_COUNTERS.items():
+                add(f"kafka_network_requestmetrics_{name}", counters[counter], title)
+            total = counters["total_histogram"]
+            name = "kafka_network_requestmetrics_totaltimems"
+            self._histogram(families[name], name, title, total, 0, counters["total_ns"], TOTAL_BUCKETS)
+            for suffix, part in _API_TIMES.items():
+                name = f"kafka_network_requestmetrics_{suffix}"
+                spent_ns, counts = found["times"].get(key, {}).get(part, (0, [0] * len(total)))
+                # Requests that never waited are not counted where they did not.
+                without = max(sum(total) - sum(counts), 0)
+                self._histogram(families[name], name, title, counts, without, spent_ns, BUCKETS)
         for title, (spent_ms, memory) in self._server.conversions.price().items():
             add("kafka_network_requestmetrics_messageconversionstimems", spent_ms, title)
             add("kafka_network_requestmetrics_temporarymemorybytes", memory, title)
@@ -475,10 +393,17 @@ class BrokerCollector(Collector):
         add("kafka_network_socketserver_memorypoolused", pool["used"])
         add("kafka_network_socketserver_memorypoolavailable", pool["free"] if pool["limit"] > 0 else -1)
         add("kafka_network_socketserver_memorypoolrefused", pool["refused"])
-        idle = counters["processor_idle_ratio"]
-        add("kafka_network_socketserver_networkprocessoravgidlepercent", idle)
+        self._idle(add, counters)
+        for delayed, key in (("Produce", ApiKeys.PRODUCE), ("Fetch", ApiKeys.FETCH)):
+            waiting = sum(processor["delayed"][key] for processor in counters["processors"])
+            for name in ("purgatorysize", "numdelayedoperations"):
+                add(f"kafka_server_delayedoperationpurgatory_{name}", waiting, delayed)
         for listener, count in counters["listeners"].items():
             add("kafka_server_socketservermetrics_connectioncount", count, listener)
+        for listener, (rate, throttled_ms, address_ms) in counters["creation_rates"].items():
+            add("kafka_server_socketservermetrics_connectioncreationrate", rate, listener)
+            add("kafka_server_socketservermetrics_connectionratethrottletime", throttled_ms, listener)
+            add("kafka_server_socketservermetrics_ipconnectionratethrottletime", address_ms, listener)
         for name, value in counters["connections"].items():
             if name == "created":
                 add("kafka_server_socketservermetrics_connectioncreation", value)
@@ -494,6 +419,21 @@ class BrokerCollector(Collector):
         add("kafkapy_controlloop_maxlagms", lag.max_ms)
         add("kafkapy_eventqueue_dropped", channel.plane.event_queue.dropped)
 
+    def _idle(self, add: Any, counters: Mapping[str, Any]) -> None:
+        now_s = time.monotonic()
+        processors, workers = counters["processors"], counters["workers"]
+        idle_ns, running_ns = (sum(each[name] for each in processors) for name in ("idle_ns", "running_ns"))
+        network = self._network_idle.over_the_window(now_s, idle_ns, running_ns)
+        lived_s = now_s - self._started_s
+        worked_s = time.clock_gettime(self._control_clock)
+        control = self._control_idle.over_the_window(now_s, lived_s - worked_s, lived_s)
+        for suffix in ("percent", "_percent"):
+            add(f"kafka_network_socketserver_networkprocessoravgidle{suffix}", network)
+            add(f"kafka_server_kafkarequesthandlerpool_requesthandleravgidle{suffix}", control)
+        possible_ns = lived_s * 1e9 * workers["threads"]
+        free = self._worker_idle.over_the_window(now_s, possible_ns - workers["busy_ns"], possible_ns)
+        add("kafkapy_workerpool_avgidlepercent", free)
+
     def _authentication(self, add: Any, listeners: Mapping[str, Mapping[str, int]]) -> None:
         for listener, counters in listeners.items():
             for name, counter in _AUTHENTICATION_COUNTERS.items():
@@ -506,32 +446,3 @@ class BrokerCollector(Collector):
             )
             for labels, count in connections.items():
                 add("kafka_server_socketservermetrics_connections", count, *labels)
-
-
-def _family(spec: MetricSpec) -> Any:
-    if spec.kind == COUNTER:
-        return CounterMetricFamily(spec.name, spec.doc, labels=spec.labels)
-    if spec.kind == GAUGE:
-        return GaugeMetricFamily(spec.name, spec.doc, labels=spec.labels)
-    return HistogramMetricFamily(spec.name, spec.doc, labels=spec.labels)
-
-
-def reference() -> Iterator[str]:
-    """The lines of docs/metrics.md."""
-    yield "# Metrics"
-    yield ""
-    yield (
-        "With `metrics.listeners=host:port` the broker serves these at `http://host:port/metrics` in Prometheus's text "
-        "format, beside the process and Python metrics of prometheus_client. Names follow Apache Kafka's MBeans. "
-        "`python -m kafkapy.broker.metrics` writes this page."
-    )
-    yield ""
-    yield "| name | kind | labels | meaning |"
-    yield "|---|---|---|---|"
-    for spec in METRICS:
-        labels = ", ".join(spec.labels) or "-"
-        yield f"| `{spec.exposed_name}` | {spec.kind} | {labels} | {spec.doc} |"
-
-
-if __name__ == "__main__":
-    print("\n".join(reference()))

@@ -1,4 +1,7 @@
-"""The HTTP listener that Prometheus scrapes: GET /metrics on each address of `metrics.listeners`."""
+"""The HTTP listener that Prometheus scrapes.
+
+It answers GET and HEAD of /metrics on each address of `metrics.listeners`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from kafkapy.broker.metric_samples import encode_in_slices
 from kafkapy.errors import error_for
 
 logger = logging.getLogger("kafka.metrics.PrometheusReporter")
 
 SERVER_ERROR = -1
+IDLE_S = 30
+"""Seconds that the listener waits for the bytes of a client."""
 
 
 class MetricsListener:
@@ -26,11 +32,12 @@ class MetricsListener:
     KafkaServer. `setting` is what the addresses are called in errors.
     """
 
-    def __init__(self, addresses: Iterable[str], collector: Collector, setting: str = "metrics.listeners") -> None:
+    def __init__(self, addresses: Iterable[str], *collectors: Collector, setting: str = "metrics.listeners") -> None:
         self._setting = setting
         self._addresses = list(addresses)
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(collector)
+        for collector in collectors:
+            self._registry.register(collector)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
@@ -46,17 +53,24 @@ class MetricsListener:
         registry = self._registry
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = IDLE_S
+
             def do_GET(self) -> None:
                 if self.path.split("?", 1)[0] not in ("/", "/metrics"):
                     self.send_error(404)
                     return
                 encode, content_type = choose_encoder(self.headers.get("Accept") or "")
-                body = encode(registry)
                 self.send_response(200)
                 self.send_header("Content-Type", content_type)
+                if self.command == "HEAD":
+                    self.end_headers()
+                    return
+                body = encode_in_slices(registry, encode)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            do_HEAD = do_GET
 
             def log_message(self, format: str, *args: object) -> None:
                 logger.debug(format, *args)

@@ -54,7 +54,7 @@ class PrincipalBuilders:
             self.add(config, endpoint.listener_name)
 
     def add(self, config: BrokerConfig, listener: str) -> None:
-        """Make the builder of a listener, also of one that is there again. ConfigError, PluginError."""
+        """Make the builder of a listener, also again. ConfigError, PluginError."""
         builder = self._make(config, listener)
         earlier = self._builders.pop(listener, None)
         if builder is not None:
@@ -67,6 +67,12 @@ class PrincipalBuilders:
         builder = self._make(config, listener)
         if builder is not None:
             _close(builder)
+
+    def check_name(self, config: BrokerConfig) -> None:
+        """ConfigError when principal.builder.class, for listeners to come, names no builder."""
+        name = config.get_str(BUILDER_KEY)
+        if name != DEFAULT_PRINCIPAL_BUILDER and BUILDER_KEY in config.dynamic:
+            _close(self._plugins().create_principal_builder(BUILDER_KEY, name))
 
     def _make(self, config: BrokerConfig, listener: str) -> PrincipalBuilder | None:
         name = config.for_listener(listener, BUILDER_KEY) or DEFAULT_PRINCIPAL_BUILDER

@@ -80,7 +80,7 @@ class StoredPasswords:
         return keys
 
     def check(self, keys: Mapping[str, str], per_broker: bool) -> None:
-        """INVALID_REQUEST for a secret among the keys of the cluster, or one that could not be stored."""
+        """INVALID_REQUEST for a secret of the cluster, or one that could not be stored."""
         if any(self._is_secret(name) for name in keys):
             if not per_broker:
                 raise error_for(ErrorCode.INVALID_REQUEST, "Password config can be defined only at broker level")
@@ -98,5 +98,5 @@ class StoredPasswords:
 
 
 def _no_secret() -> KafkaError:
-    text = "Password encoder secret not configured: others may read the metadata store, so set password.encoder.secret"
+    text = "Password encoder secret not configured; set password.encoder.secret, for others may read the store"
     return error_for(ErrorCode.INVALID_REQUEST, text)

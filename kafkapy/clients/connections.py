@@ -16,7 +16,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkapy._speedups.clients.io.client_io import SECURED, ClientIo
 from kafkapy._speedups.clients.io.frames import BytesFrame, BytesResponse, RequestFrame, ResponseFrame
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kafkapy.clients.authenticator import SaslAuthenticator
     from kafkapy.clients.tls import PythonTls
 
-__all__ = ["Connections", "request_header"]
+__all__ = ["Connections", "EncodedRequest", "request_header"]
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +81,23 @@ def request_header(api_key: int, version: int, client_id: str | None) -> bytes:
     """
     header = RequestHeader(request_api_key=api_key, request_api_version=version, correlation_id=0, client_id=client_id)
     return header.encode(request_header_version(api_key, version))
+
+
+class EncodedRequest(NamedTuple):
+    """A request whose body is encoded already, for one version."""
+
+    kind: type[Request]
+    body: bytes
+
+    @property
+    def API_KEY(self) -> int:
+        """As of the request's class."""
+        return self.kind.API_KEY
+
+    @property
+    def NAME(self) -> str:
+        """As of the request's class."""
+        return self.kind.NAME
 
 
 class Connections:
@@ -178,7 +195,11 @@ class Connections:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def round_trip(
-        self, connection: NodeConnection, request: Request, version: int, timeout_ms: int | None = None
+        self,
+        connection: NodeConnection,
+        request: Request | EncodedRequest,
+        version: int,
+        timeout_ms: int | None = None,
     ) -> Any:
         """The decoded response to a request of this version.
 
@@ -190,10 +211,13 @@ class Connections:
         answer = await self.submit(connection, request.API_KEY, version, frame, BytesResponse(), timeout_ms)
         return self._decoded(connection, request, version, answer)
 
-    def _frame(self, request: Request, version: int) -> BytesFrame:
-        return BytesFrame(encode_message(request, version, request_header(request.API_KEY, version, self._client_id)))
+    def _frame(self, request: Request | EncodedRequest, version: int) -> BytesFrame:
+        header = request_header(request.API_KEY, version, self._client_id)
+        if isinstance(request, EncodedRequest):
+            return BytesFrame(header + request.body)
+        return BytesFrame(encode_message(request, version, header))
 
-    def _decoded(self, connection: NodeConnection, request: Request, version: int, answer: Any) -> Any:
+    def _decoded(self, connection: NodeConnection, request: Request | EncodedRequest, version: int, answer: Any) -> Any:
         api_key = request.API_KEY
         try:
             _, response = decode_response(api_key, version, answer.frame)

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar, cast
 
 from kafkapy.config.accepted_keys import ACCEPTED_KEYS
 from kafkapy.config.broker_keys import LOG_KEYS, REPLICATION_KEYS, SERVER_KEYS, SOCKET_KEYS
-from kafkapy.config.compatibility import is_listed
+from kafkapy.config.compatibility import PURELY_DYNAMIC, is_listed
 from kafkapy.config.config_def import HIDDEN, MAX_INT, ConfigDef, ConfigKey, Password, UpdateMode, format_value
 from kafkapy.config.coordinator_keys import GROUP_KEYS, KRAFT_KEYS, REMOTE_KEYS, TRANSACTION_KEYS
 from kafkapy.config.entries import ConfigEntry, ConfigSynonym
@@ -365,7 +365,7 @@ class BrokerConfig:
         ]
         for candidate in names:
             key = self.definition.get(candidate)
-            if key is not None and key.default is not None:
+            if key is not None and key.default is not None and candidate not in PURELY_DYNAMIC:
                 shown = None if key.sensitive else format_value(key.type, key.default)
                 found.append(ConfigSynonym(candidate, shown, ConfigSource.DEFAULT_CONFIG))
         return tuple(dropwhile(lambda each: each.name != name, found))
@@ -387,8 +387,8 @@ class BrokerConfig:
                 ConfigEntry(
                     name,
                     None if key.sensitive else format_value(key.type, self._values[name]),
-                    # As in Kafka, a name with a listener's prefix is shown as read-only.
-                    key.update_mode is UpdateMode.READ_ONLY or name != key.name,
+                    # As in Kafka, a name with a listener's prefix is shown as read-only, and a throttle too.
+                    key.update_mode is UpdateMode.READ_ONLY or name != key.name or name in PURELY_DYNAMIC,
                     synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
                     key.sensitive,
                     synonyms,
@@ -440,7 +440,7 @@ class BrokerConfig:
         return key.parse(raw, line, where, name)
 
     def check_dynamic(self, name: str, raw: str, per_broker: bool) -> None:
-        """ConfigError for a dynamic key with a value that is not allowed, alone or there."""
+        """ConfigError for a dynamic key or value that is not allowed."""
         source = ConfigSource.DYNAMIC_BROKER_CONFIG if per_broker else ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
         self._parse(name, raw, source)
 

@@ -6,6 +6,8 @@ remote storage and metadata stores; `broker.py` joins them. The documentation of
 
 from __future__ import annotations
 
+import re
+
 from kafkapy.config.config_def import (
     MAX_DOUBLE,
     MAX_INT,
@@ -15,6 +17,7 @@ from kafkapy.config.config_def import (
     UpdateMode,
     at_least,
     between,
+    checked_by,
     matches,
     non_empty,
     one_of,
@@ -37,6 +40,17 @@ CODECS = ("uncompressed", *reversed(CompressionType.config_names()[1:]), "produc
 GZIP_LEVEL = one_of_numbers((1, 9), (-1, -1))
 LZ4_LEVEL = between(1, 17)
 ZSTD_LEVEL = between(-131072, 22)
+
+
+def _is_regular_expression(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
+REGEX = checked_by(_is_regular_expression, "a regular expression")
 TIMESTAMP_TYPES = one_of("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = one_of("compact", "delete")
 SEGMENT_BYTES = at_least(14)
@@ -111,7 +125,13 @@ SERVER_KEYS = (
     K("kafka.metrics.reporters", LIST, [], None, LOW, NO_EFFECT),
     K("kafka.metrics.polling.interval.secs", INT, 10, at_least(1), LOW, NO_EFFECT),
     K("telemetry.max.bytes", INT, 1024 * 1024, at_least(1), LOW,
-      "Largest size in bytes of the metrics that a client pushes, after compression."),
+      "Largest size in bytes of the metrics that a client pushes, after compression. Decompressed they may have four "
+      "times this size."),
+    K("kafkapy.client.telemetry.receivers", LIST, [], None, LOW,
+      "Names of registered receivers of the metrics that clients push (KIP-714). With metrics.listeners the broker "
+      "shows these metrics itself."),
+    K("kafkapy.client.telemetry.max.series", INT, 20_000, at_least(0), LOW,
+      "Largest number of series that clients' metrics may have together at metrics.listeners."),
     K("kafkapy.metadata.store", STRING, None, non_empty(), HIGH,
       "Registered store of the cluster metadata: embedded (a file in the metadata directory; one broker), zookeeper, "
       "etcd, memory, or one from a plugin. "
@@ -128,6 +148,17 @@ SERVER_KEYS = (
       "Entry-point names of installed plugins that the broker does not load."),
     K("metrics.listeners", LIST, [], matches(_HOST_PORT, "host:port, comma-separated"), MEDIUM,
       "Addresses (host:port) that serve metrics over HTTP for Prometheus. Empty: none. Port 0: a free port."),
+    K("kafkapy.metrics.topic.include", STRING, ".*", REGEX, LOW,
+      "Regular expression that is found in the names of topics with metrics of their own."),
+    K("kafkapy.metrics.topic.exclude", STRING, "^$", REGEX, LOW,
+      "Regular expression that is found in the names of topics without metrics of their own."),
+    K("kafkapy.metrics.group.include", STRING, ".*", REGEX, LOW,
+      "Regular expression that is found in the ids of groups with metrics of their own."),
+    K("kafkapy.metrics.group.exclude", STRING, "^$", REGEX, LOW,
+      "Regular expression that is found in the ids of groups without metrics of their own."),
+    K("kafkapy.metrics.max.series", INT, 200_000, at_least(0), LOW,
+      "Largest number of series by partition in one scrape. Sums by topic and group are complete beyond it, and "
+      "kafkapy_metrics_seriesdropped tells how many are left out."),
 )
 
 SOCKET_KEYS = (

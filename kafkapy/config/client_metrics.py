@@ -116,15 +116,22 @@ def validate_subscription(name: str, keys: Mapping[str, str]) -> None:
 
 
 def describe_subscription(keys: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """A subscription's entries for DescribeConfigs: only what it sets itself, as in Kafka."""
+    """A subscription's entries for DescribeConfigs, also for an unknown one.
+
+    A default has no synonyms, as in Kafka.
+    """
     entries = []
     values = _values(keys)
-    for name in CLIENT_METRICS_CONFIG_DEF.names if names is None else names:
-        if name in keys:
-            key, source = CLIENT_METRICS_CONFIG_DEF[name], ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
-            value = format_value(key.type, values[name])
-            synonyms = (ConfigSynonym(name, value, source),)
-            entries.append(ConfigEntry(name, value, False, source, False, synonyms, key.type, key.doc))
+    wanted = None if names is None else set(names)
+    for key in CLIENT_METRICS_CONFIG_DEF:
+        if wanted is None or key.name in wanted:
+            value = format_value(key.type, values[key.name])
+            source = ConfigSource.DEFAULT_CONFIG
+            synonyms: tuple[ConfigSynonym, ...] = ()
+            if key.name in keys:
+                source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
+                synonyms = (ConfigSynonym(key.name, value, source),)
+            entries.append(ConfigEntry(key.name, value, False, source, False, synonyms, key.type, key.doc))
     return entries
 
 

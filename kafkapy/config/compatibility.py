@@ -18,10 +18,13 @@ _REMOVED: Final = frozenset((
     "offsets.commit.required.acks", "reserved.broker.max.id", "sasl.oauthbearer.header.urlencode",
 ))  # fmt: skip
 
-LISTED_NOWHERE: Final = frozenset((
-    "allow.everyone.if.no.acl.found", "follower.replication.throttled.rate", "leader.replication.throttled.rate",
-    "replica.alter.log.dirs.io.max.bytes.per.second", "super.users",
+PURELY_DYNAMIC: Final = frozenset((
+    "follower.replication.throttled.rate", "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
 ))  # fmt: skip
+"""Keys that a broker of Apache Kafka gets by dynamic changes only, and describes without default, as read-only."""
+
+LISTED_NOWHERE: Final = PURELY_DYNAMIC | {"allow.everyone.if.no.acl.found", "super.users"}
 """Broker keys outside Kafka's table of keys: keys of an authorizer, and purely dynamic keys."""
 
 TOPIC_REMOVED: Final = frozenset((

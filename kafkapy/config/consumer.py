@@ -116,6 +116,8 @@ _KEYS: Final = [
     K("key.deserializer", CLASS, None, None, HIGH,
       "Deserializer of keys: a callable, or an object with deserialize(topic, headers, data). Not set: bytes."),
     K("value.deserializer", CLASS, None, None, HIGH, "Deserializer of values, like key.deserializer."),
+    K("enable.metrics.push", BOOLEAN, True, None, LOW,
+      "Whether the client pushes the metrics that brokers ask for (KIP-714). Needs the extra telemetry."),
     K("interceptor.classes", LIST, [], None, LOW,
       "Objects or classes with on_consume(records), on_commit(offsets), close() (KIP-42)."),
     K("internal.leave.group.on.close", BOOLEAN, True, None, LOW,

@@ -22,6 +22,8 @@ ONLY_WITH_LISTENER: Final = frozenset((
 """Stores, which a change sets for one listener."""
 RATE: Final = "max.connection.creation.rate"
 CONNECTIONS: Final = "max.connections"
+SAME_AS_TOTAL: Final = -2
+"""The value of the keys for local retention that stands for the whole retention."""
 
 
 def check_names(config: BrokerConfig, names: Iterable[str], per_broker: bool) -> None:
@@ -31,7 +33,7 @@ def check_names(config: BrokerConfig, names: Iterable[str], per_broker: bool) ->
 
 
 def usable(config: BrokerConfig, keys: Mapping[str, str], per_broker: bool) -> tuple[dict[str, str], list[str]]:
-    """The stored keys that this broker can use, and a sentence about those that it ignores."""
+    """The stored keys that this broker can use, and sentences about the others."""
     refused = _refused(config, list(keys), per_broker)
     ignored = {name for _, names in refused for name in names}
     sentences = [f"{text}: [{', '.join(sorted(names))}]" for text, names in refused]
@@ -49,14 +51,32 @@ def usable(config: BrokerConfig, keys: Mapping[str, str], per_broker: bool) -> t
 
 
 def check_limits(old: BrokerConfig, new: BrokerConfig) -> None:
-    """INVALID_REQUEST for connection limits that would let nobody in."""
+    """INVALID_REQUEST for connection limits of 0, and for more local than total retention."""
     for name in new.dynamic.keys() | new.dynamic_default.keys():
         key = new.key_for(name)
-        of_listener = key is not None and key.name == CONNECTIONS and name != CONNECTIONS
-        if key is not None and (key.name == RATE or of_listener) and new[name] <= 0:
+        if key is not None and key.name in (RATE, CONNECTIONS) and new[name] <= 0:
             changed = name not in old or old[name] != new[name]
             if changed:
                 raise error_for(ErrorCode.INVALID_REQUEST, f"Invalid {key.name} {new[name]}")
+    _check_local_retention(new)
+
+
+def _check_local_retention(new: BrokerConfig) -> None:
+    _check_retention("log.local.retention.ms", new, "log.retention.ms", new.log_retention_ms)
+    _check_retention("log.local.retention.bytes", new, "log.retention.bytes", new.get_int("log.retention.bytes"))
+
+
+def _check_retention(name: str, config: BrokerConfig, total_name: str, total: int) -> None:
+    local = config.get_int(name)
+    if total < 0 or local == SAME_AS_TOTAL:
+        return
+    if local == -1:
+        limit = f"Value must not be -1 as {total_name} value is set as {total}."
+    elif local > total:
+        limit = f"Value must not be more than {total_name} property value: {total}"
+    else:
+        return
+    raise error_for(ErrorCode.INVALID_REQUEST, f"Invalid value {local} for configuration {name}: {limit}")
 
 
 def _refused(config: BrokerConfig, names: list[str], per_broker: bool) -> list[tuple[str, list[str]]]:

@@ -22,14 +22,14 @@ NOTHING_READS: Final = (
     "sasl.client.*", "sasl.kerberos.min.*", "sasl.kerberos.ticket.*", "sasl.login.refresh.*",
     "sasl.mechanism.controller.*", "remote.*", "group.share.*", "controller.quorum.*",
     "zookeeper.metadata.migration.*", "metadata.log.max.*",
-    "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*", "quota.*", "controller.quota.*",
+    "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*",
     "alter.log.dirs.replication.quota.*", "log.local.retention.*",
 )  # fmt: skip
 """Whole families of keys."""
 
 _SINGLE_KEYS: Final = frozenset((
     "auto.include.jmx.reporter",
-    "broker.heartbeat.interval.ms", "broker.session.timeout.ms", "client.quota.callback.class",
+    "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
     "delete.records.purgatory.purge.interval.requests", "early.start.listeners", "eligible.leader.replicas.enable",
     "fetch.purgatory.purge.interval.requests", "group.coordinator.append.linger.ms", "group.coordinator.new.enable",
     "group.coordinator.threads", "initial.broker.registration.timeout.ms",
@@ -41,7 +41,7 @@ _SINGLE_KEYS: Final = frozenset((
     "sasl.login.class", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
     "sasl.oauthbearer.header.urlencode", "sasl.oauthbearer.token.endpoint.url",
     "ssl.engine.factory.class", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",
-    "ssl.trustmanager.algorithm", "socket.connection.setup.timeout.ms", "telemetry.max.bytes",
+    "ssl.trustmanager.algorithm", "socket.connection.setup.timeout.ms",
     "transaction.state.log.load.buffer.size", "unclean.leader.election.interval.ms",
     "unstable.api.versions.enable", "unstable.feature.versions.enable", "zookeeper.clientCnxnSocket",
 ))  # fmt: skip

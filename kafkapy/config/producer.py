@@ -49,6 +49,8 @@ _KEYS: Final = [
     K("enable.idempotence", BOOLEAN, True, None, LOW,
       "The brokers write each record exactly once and in order, despite retries. Needs acks=all, retries and at most "
       "5 requests in flight."),
+    K("enable.metrics.push", BOOLEAN, True, None, LOW,
+      "Whether the client pushes the metrics that brokers ask for (KIP-714). Needs the extra telemetry."),
     K("interceptor.classes", LIST, [], None, LOW,
       "Objects or classes with on_send(record), on_acknowledgement(metadata, exception) and close(), all optional."),
     K("key.serializer", CLASS, None, None, HIGH,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kafkapy.config.broker import KEY_GROUPS, SYNONYM_CHAINS
+from kafkapy.config.client_metrics import CLIENT_METRICS_CONFIG_DEF
 from kafkapy.config.compatibility import TOPIC_REMOVED, is_removed
 from kafkapy.config.config_def import MAX_DOUBLE, MAX_INT, MAX_LONG, ConfigKey, format_value
 from kafkapy.config.effects import TOPIC_WITHOUT_EFFECT, WITHOUT_EFFECT
@@ -41,8 +42,29 @@ version, including the keys of topics and groups.
 (`kafka-configs --describe --all`) shows them only when they are set.
 
 **Update** tells whether a broker key may change while the broker runs: *read-only* (no), for one broker (*per-broker*),
-or for all brokers (*cluster-wide*). `listener.name.<listener>.<key>` sets a key of TLS or SASL, or a connection limit,
-for one listener.
+or for all brokers too (*cluster-wide*). `listener.name.<listener>.<key>` sets a key of TLS or SASL, a connection limit
+or `num.network.threads` for one listener.
+
+## Changes while the broker runs
+
+`kafkapy configs set broker 1 KEY=VALUE` changes a key of one broker, `kafkapy configs set broker default KEY=VALUE` of
+all brokers; `kafka-configs` does the same. The change takes effect before the answer. A value comes from the first of:
+the broker's own changes, the changes for all brokers, the properties file, the default.
+
+- A change that cannot work is refused whole, also with `--dry-run` (validate_only): a thread count below half or above
+  double of the present one, a listener whose address is in use, a store that does not open.
+- `num.network.threads`: new threads get new connections; a thread that ends answers its requests, and its clients
+  connect again. With `listener.name.<listener>.num.network.threads` a listener has threads for itself.
+- `listeners`, `advertised.listeners` and `listener.security.protocol.map` add and remove listeners and change addresses
+  for clients. A listener keeps its address and protocol, and the listener between brokers stays. Stores are set for one
+  listener (`listener.name.<listener>.ssl.keystore.location`).
+- A secret needs `password.encoder.secret` where others may read the metadata store (ZooKeeper, etcd). It is stored in
+  Kafka's format, for one broker only.
+- `kafkapy configs set broker-logger 1 kafka.request.logger=DEBUG` changes the level of a logger until the broker stops:
+  FATAL, ERROR, WARN, INFO, DEBUG or TRACE. The names are Kafka's: `root`, `kafka` (everything), `kafka.controller`,
+  `kafka.coordinator`, `kafka.log`, `kafka.network`, `kafka.server`, `kafka.request.logger` (each request),
+  `kafka.authorizer.logger` (each decision), `state.change.logger`, `org.apache.kafka.common.security`, and `kafkapy`
+  for parts that Kafka does not have.
 """
 
 
@@ -55,6 +77,12 @@ def page() -> str:
     parts.append("\n## Topics\n")
     parts.append("CreateTopics and AlterConfigs set these keys. A topic without a key uses the broker's key.\n")
     parts.extend(_section(TOPIC_CONFIG_DEF, broker=False))
+    parts.append("\n## Client metrics\n")
+    parts.append(
+        "`kafkapy configs set client-metrics NAME KEY=VALUE` makes a subscription (KIP-714). "
+        "Without keys there is none.\n"
+    )
+    parts.extend(_section(CLIENT_METRICS_CONFIG_DEF, broker=False))
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -1,8 +1,9 @@
 """The controller's requests to brokers: batches, a queue per broker, and channels.
 
 A broker receives requests in the order the controller made them: each broker has one queue and one request in flight. A
-LeaderAndIsr of a batch goes before its UpdateMetadata, so a leader knows its role before clients hear of it. Source:
-kafka.controller.ControllerChannelManager, ControllerBrokerRequestBatch.
+step with many partitions becomes several requests. A LeaderAndIsr of a batch goes before its UpdateMetadata, so a
+leader knows its role before clients hear of it. Source: kafka.controller.ControllerChannelManager,
+ControllerBrokerRequestBatch.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Final, Protocol, TypeVar
 
 from kafkapy.controller.context import ControllerContext
 from kafkapy.errors import code_of
@@ -21,15 +22,25 @@ from kafkapy.metadata.broker_requests import (
     BrokerResponse,
     LeaderAndIsr,
     LeaderAndIsrPartition,
+    MetadataPartitions,
     StopReplica,
     StopReplicaPartition,
     UpdateMetadata,
     UpdateMetadataPartition,
 )
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
+from kafkapy.slices import in_chunks, in_slices
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("state.change.logger")
+
+D = TypeVar("D", bound=dict[TopicPartition, Any])
+
+MAX_PARTITIONS: Final = 5000
+"""Most partitions of one request; a step with more becomes several requests.
+
+A million in one request would be more than a broker accepts (socket.request.max.bytes), and a thousand brokers get it.
+"""
 
 ResponseCallback = Callable[[int, BrokerRequest, BrokerResponse], None]
 """Called on the control loop with the broker's id, the request, and the response."""
@@ -191,7 +202,7 @@ class BrokerRequestBatch:
         self._stop_replica: dict[int, dict[TopicPartition, StopReplicaPartition]] = {}
         self._metadata_brokers: set[int] = set()
         self._metadata_for_all = False
-        self._metadata: dict[TopicPartition, UpdateMetadataPartition] = {}
+        self._metadata = MetadataPartitions()
 
     def add_leader_and_isr(
         self, brokers: Iterable[int], partition: TopicPartition, state: PartitionState, is_new: bool = False
@@ -204,26 +215,31 @@ class BrokerRequestBatch:
             known = partitions.get(partition)
             # A partition that is new once in a batch stays new: a later, plain request does not change that.
             partitions[partition] = each if known is None or not known.is_new else each._replace(is_new=True)
-        self.add_update_metadata(self._context.live_brokers, [partition])
+        self.add_to_all(partition)
 
-    def add_update_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
+    def add_to_all(self, partition: TopicPartition) -> None:
+        """Add a partition for the caches of all brokers."""
+        self._metadata_for_all = True
+        self._add_metadata(partition)
+
+    async def add_update_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
         """Add partitions, and in any case the live brokers, for brokers' caches."""
         if brokers is self._context.live_brokers:
-            # Thousands of partitions are added for all brokers one by one.
             self._metadata_for_all = True
         else:
             self._metadata_brokers.update(brokers)
-        for partition in partitions:
-            state = self._context.leadership.get(partition)
-            if self._context.is_topic_being_deleted(partition.topic):
-                isr = () if state is None else state.isr
-                state = PartitionState(LEADER_DURING_DELETE, 0, isr, self._context.epoch, version=0)
-            elif state is None:
-                continue
-            replicas = self._context.replicas_of(partition)
-            self._metadata[partition] = UpdateMetadataPartition(
-                state, replicas, self._context.offline_replicas(partition)
-            )
+        async for partition in in_slices(partitions):
+            self._add_metadata(partition)
+
+    def _add_metadata(self, partition: TopicPartition) -> None:
+        state = self._context.leadership.get(partition)
+        if self._context.is_topic_being_deleted(partition.topic):
+            isr = () if state is None else state.isr
+            state = PartitionState(LEADER_DURING_DELETE, 0, isr, self._context.epoch, version=0)
+        elif state is None:
+            return
+        replicas = self._context.replicas_of(partition)
+        self._metadata[partition] = UpdateMetadataPartition(state, replicas, self._context.offline_replicas(partition))
 
     def add_stop_replica(self, broker: int, partition: TopicPartition, leader_epoch: int, delete: bool) -> None:
         """Add a partition that a broker stops hosting."""
@@ -231,7 +247,7 @@ class BrokerRequestBatch:
         known = partitions.get(partition)
         partitions[partition] = StopReplicaPartition(leader_epoch, delete or (known is not None and known.delete))
 
-    def send(self, full: bool = False) -> None:
+    async def send(self, full: bool = False) -> None:
         """Queue the batch's requests and empty it.
 
         `full`: the LeaderAndIsr names all partitions of its broker.
@@ -241,39 +257,47 @@ class BrokerRequestBatch:
             broker = context.live_brokers.get(broker_id)
             if broker is None:
                 continue
-            leaders = {each.state.leader for each in partitions.values()}
-            live = {each: context.live_brokers[each] for each in leaders if each in context.live_brokers}
-            self._channels.send(
-                broker_id,
-                LeaderAndIsr(
-                    self._controller_id,
-                    context.epoch,
-                    broker.epoch,
-                    {p.topic: context.topic_ids[p.topic] for p in partitions},
-                    partitions,
-                    live,
-                    full,
-                ),
-            )
+            async for part in _parts(partitions, dict):
+                leaders = {each.state.leader for each in part.values()}
+                live = {each: context.live_brokers[each] for each in leaders if each in context.live_brokers}
+                topic_ids = {topic: context.topic_ids[topic] for topic in {p.topic for p in part}}
+                self._channels.send(
+                    broker_id,
+                    LeaderAndIsr(self._controller_id, context.epoch, broker.epoch, topic_ids, part, live, full),
+                )
         if self._metadata_for_all:
             self._metadata_brokers.update(context.live_brokers)
         if self._metadata_brokers:
-            self._send_metadata()
+            await self._send_metadata()
         for broker_id, stopped in self._stop_replica.items():
             broker = context.live_brokers.get(broker_id)
-            if broker is not None:
-                self._channels.send(broker_id, StopReplica(self._controller_id, context.epoch, broker.epoch, stopped))
+            if broker is None:
+                continue
+            async for stops in _parts(stopped, dict):
+                self._channels.send(broker_id, StopReplica(self._controller_id, context.epoch, broker.epoch, stops))
         self._leader_and_isr, self._stop_replica = {}, {}
-        self._metadata_brokers, self._metadata, self._metadata_for_all = set(), {}, False
+        self._metadata_brokers, self._metadata, self._metadata_for_all = set(), MetadataPartitions(), False
 
-    def _send_metadata(self) -> None:
+    async def _send_metadata(self) -> None:
         context = self._context
         live = dict(context.live_brokers)
-        topic_ids = {p.topic: context.topic_ids[p.topic] for p in self._metadata if p.topic in context.topic_ids}
-        for broker_id in sorted(self._metadata_brokers):
-            broker = context.live_brokers.get(broker_id)
-            if broker is not None:
-                self._channels.send(
-                    broker_id,
-                    UpdateMetadata(self._controller_id, context.epoch, broker.epoch, topic_ids, self._metadata, live),
-                )
+        async for part in _parts(self._metadata, MetadataPartitions):
+            topic_ids = {t: context.topic_ids[t] for t in {p.topic for p in part} if t in context.topic_ids}
+            async for broker_id in in_slices(sorted(self._metadata_brokers)):
+                broker = context.live_brokers.get(broker_id)
+                if broker is not None:
+                    self._channels.send(
+                        broker_id,
+                        UpdateMetadata(self._controller_id, context.epoch, broker.epoch, topic_ids, part, live),
+                    )
+
+
+async def _parts(partitions: D, make: Callable[[], D]) -> AsyncIterator[D]:
+    """The partitions of one broker in parts of at most MAX_PARTITIONS."""
+    if len(partitions) <= MAX_PARTITIONS:
+        yield partitions
+        return
+    async for part in in_chunks(partitions.items(), MAX_PARTITIONS):
+        made = make()
+        made.update(part)
+        yield made

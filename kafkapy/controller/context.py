@@ -5,13 +5,15 @@ Source: kafka.controller.ControllerContext.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
 
 from kafkapy.metadata.topic_names import TopicNames
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
+from kafkapy.slices import in_slices
 from kafkapy.types import ZERO_UUID, TopicPartition
 
 
@@ -66,7 +68,13 @@ class ControllerContext:
         self._partitions: dict[str, list[TopicPartition]] = {}
         self.leadership: dict[TopicPartition, PartitionState] = {}
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
+        """Only put_partition_state and remove_topic change it."""
+        self.leaderless: dict[TopicPartition, None] = {}
+        """The New and Offline partitions of `partition_status`, which an election may bring online."""
         self.replica_status: dict[str, dict[Replica, ReplicaStatus]] = {}
+        """Only put_replica_state, drop_replica and remove_topic change it."""
+        self.new_replicas: dict[Replica, None] = {}
+        """The New replicas of `replica_status`."""
         self.offline_dir_partitions: dict[int, set[TopicPartition]] = {}
         """Broker to the partitions on its failed log directories."""
         self.topics_to_delete: set[str] = set()
@@ -100,11 +108,13 @@ class ControllerContext:
         for partition in self._partitions.pop(topic, ()):
             self.leadership.pop(partition, None)
             self.partition_status.pop(partition, None)
+            self.leaderless.pop(partition, None)
             self.reassigning.pop(partition, None)
             for partitions in self.offline_dir_partitions.values():
                 partitions.discard(partition)
         self.topic_ids.pop(topic, None)
-        self.replica_status.pop(topic, None)
+        for replica in self.replica_status.pop(topic, ()):
+            self.new_replicas.pop(replica, None)
         self.topics_to_delete.discard(topic)
         self.topics_deletion_started.discard(topic)
         self.topics_deletion_ineligible.discard(topic)
@@ -117,9 +127,17 @@ class ControllerContext:
         """All partitions of a topic."""
         return list(self._partitions.get(topic, ()))
 
-    def all_partitions(self) -> list[TopicPartition]:
+    def all_partitions(self) -> Iterator[TopicPartition]:
         """Every partition of the cluster."""
-        return [partition for each in self._partitions.values() for partition in each]
+        return chain.from_iterable(self._partitions.values())
+
+    def put_partition_state(self, partition: TopicPartition, status: PartitionStatus) -> None:
+        """Change the state of a partition."""
+        self.partition_status[partition] = status
+        if status is PartitionStatus.NEW or status is PartitionStatus.OFFLINE:
+            self.leaderless[partition] = None
+        else:
+            self.leaderless.pop(partition, None)
 
     def replicas_of(self, partition: TopicPartition) -> tuple[int, ...]:
         """The brokers assigned to a partition, the preferred leader first."""
@@ -140,33 +158,33 @@ class ControllerContext:
 
     # --- replicas -----------------------------------------------------------------------------------------------------
 
-    def replicas_for(self, partitions: Iterable[TopicPartition]) -> list[Replica]:
+    def replicas_for(self, partitions: Iterable[TopicPartition]) -> Iterator[Replica]:
         """Every replica of the partitions."""
-        return [Replica(partition, broker) for partition in partitions for broker in self.replicas_of(partition)]
+        return (Replica(partition, broker) for partition in partitions for broker in self.replicas_of(partition))
 
-    def replicas_on(self, brokers: set[int]) -> list[Replica]:
+    async def replicas_on(self, brokers: set[int]) -> list[Replica]:
         """Every replica on the brokers."""
         return [
             Replica(partition, broker)
-            for partition in self.all_partitions()
+            async for partition in in_slices(self.all_partitions())
             for broker in self.replicas_of(partition)
             if broker in brokers
         ]
 
-    def replicas_without_broker(self) -> list[Replica]:
+    async def replicas_without_broker(self) -> list[Replica]:
         """Online replicas whose broker is not alive."""
+        every = chain.from_iterable(statuses.items() for statuses in self.replica_status.values())
         return [
             replica
-            for statuses in self.replica_status.values()
-            for replica, status in statuses.items()
+            async for replica, status in in_slices(every)
             if status is ReplicaStatus.ONLINE and replica.broker not in self.live_brokers
         ]
 
-    def partitions_with_offline_leader(self) -> list[TopicPartition]:
+    async def partitions_with_offline_leader(self) -> list[TopicPartition]:
         """Partitions whose leader is gone, without those of topics to delete."""
         return [
             partition
-            for partition, state in self.leadership.items()
+            async for partition, state in in_slices(self.leadership.items())
             if not self.is_replica_online(state.leader, partition) and partition.topic not in self.topics_to_delete
         ]
 
@@ -184,11 +202,27 @@ class ControllerContext:
 
     def put_replica_state(self, replica: Replica, status: ReplicaStatus) -> None:
         """Change the state of a replica."""
-        self.replica_status.setdefault(replica.partition.topic, {})[replica] = status
+        statuses = self.replica_status.get(replica.partition.topic)
+        if statuses is None:
+            statuses = self.replica_status[replica.partition.topic] = {}
+        statuses[replica] = status
+        if status is ReplicaStatus.NEW:
+            self.new_replicas[replica] = None
+        elif self.new_replicas:
+            self.new_replicas.pop(replica, None)
+
+    def drop_replica(self, replica: Replica) -> None:
+        """Forget the state of a replica."""
+        self.replica_status.get(replica.partition.topic, {}).pop(replica, None)
+        self.new_replicas.pop(replica, None)
 
     def replicas_in_state(self, topic: str, status: ReplicaStatus) -> list[Replica]:
         """Replicas of a topic in that state."""
         return [replica for replica, each in self.replica_status.get(topic, {}).items() if each is status]
+
+    def has_replica_in_state(self, topic: str, status: ReplicaStatus) -> bool:
+        """Whether a replica of a topic is in that state."""
+        return status in self.replica_status.get(topic, {}).values()
 
     def all_replicas_in_state(self, topic: str, status: ReplicaStatus) -> bool:
         """Whether every replica of the topic is in that state.
@@ -205,10 +239,9 @@ class ControllerContext:
             if not self.is_replica_online(broker, partition, with_shutting_down=True)
         )
 
-    @property
-    def eligible_brokers(self) -> set[int]:
-        """Live brokers that are not about to stop."""
-        return self.live_brokers.keys() - self.shutting_down_brokers
+    def is_eligible(self, broker: int) -> bool:
+        """Whether the broker is alive and not about to stop."""
+        return broker in self.live_brokers and broker not in self.shutting_down_brokers
 
     def broker_racks(self) -> Mapping[int, str | None]:
         """Live brokers and their racks, for the placement of replicas."""

@@ -26,6 +26,7 @@ from kafkapy.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState,
 from kafkapy.protocol.messages.stop_replica import StopReplicaRequest
 from kafkapy.protocol.messages.update_metadata import UpdateMetadataPartitionState, UpdateMetadataRequest
 from kafkapy.protocol.schema import Request, Response
+from kafkapy.slices import in_slices
 from kafkapy.types import ZERO_UUID, SecurityProtocol, TopicPartition
 
 __all__ = ["request_of", "response_of", "version_of"]
@@ -49,17 +50,17 @@ def version_of(request: BrokerRequest, metadata_version: MetadataVersion) -> int
     return metadata_version.stop_replica_version
 
 
-def request_of(request: BrokerRequest, version: int, listener: str) -> list[Request]:
+async def request_of(request: BrokerRequest, version: int, listener: str) -> list[Request]:
     """The requests on the wire.
 
     `listener` is the inter-broker listener, whose addresses leaders get. A StopReplica below version 3 that deletes
     some partitions and only stops others becomes two.
     """
     if isinstance(request, LeaderAndIsr):
-        return [_leader_and_isr(request, version, listener)]
+        return [await _leader_and_isr(request, version, listener)]
     if isinstance(request, UpdateMetadata):
-        return [_update_metadata(request, version, listener)]
-    return _stop_replica(request, version)
+        return [await _update_metadata(request, version, listener)]
+    return await _stop_replica(request, version)
 
 
 def response_of(request: BrokerRequest, version: int, responses: Iterable[Response]) -> BrokerResponse:
@@ -84,9 +85,9 @@ def response_of(request: BrokerRequest, version: int, responses: Iterable[Respon
 # --- LeaderAndIsr -----------------------------------------------------------------------------------------------------
 
 
-def _leader_and_isr(request: LeaderAndIsr, version: int, listener: str) -> LeaderAndIsrRequest:
+async def _leader_and_isr(request: LeaderAndIsr, version: int, listener: str) -> LeaderAndIsrRequest:
     by_topic: dict[str, list[LeaderAndIsrPartitionState]] = {}
-    for (topic, number), each in request.partitions.items():
+    async for (topic, number), each in in_slices(request.partitions.items()):
         state = each.state
         by_topic.setdefault(topic, []).append(
             LeaderAndIsrPartitionState(
@@ -149,15 +150,17 @@ def _errors_by_id(request: LeaderAndIsr, response: Any) -> dict[TopicPartition, 
 # --- UpdateMetadata ---------------------------------------------------------------------------------------------------
 
 
-def _update_metadata(request: UpdateMetadata, version: int, listener: str) -> UpdateMetadataRequest:
+async def _update_metadata(request: UpdateMetadata, version: int, listener: str) -> UpdateMetadataRequest:
     by_topic: dict[str, list[UpdateMetadataPartitionState]] = {}
-    for (topic, number), each in request.partitions.items():
+    async for (topic, number), each in in_slices(request.partitions.items()):
         by_topic.setdefault(topic, []).append(_metadata_of(topic, number, each))
     result = UpdateMetadataRequest(
         controller_id=request.controller_id,
         controller_epoch=request.controller_epoch,
         broker_epoch=request.broker_epoch,
-        live_brokers=[_live_broker(broker, version, listener) for broker in request.live_brokers.values()],
+        live_brokers=[
+            _live_broker(broker, version, listener) async for broker in in_slices(request.live_brokers.values())
+        ],
     )
     _put_states(result, by_topic, request.topic_ids, version >= FIRST_METADATA_BY_TOPIC)
     return result
@@ -205,11 +208,11 @@ def _live_broker(broker: BrokerRegistration, version: int, listener: str) -> Upd
 # --- StopReplica ------------------------------------------------------------------------------------------------------
 
 
-def _stop_replica(request: StopReplica, version: int) -> list[Request]:
+async def _stop_replica(request: StopReplica, version: int) -> list[Request]:
     if version >= FIRST_STOP_WITH_STATES:
         result = _stop_header(request)
         states: dict[str, list[StopReplicaRequest.TopicState.PartitionState]] = {}
-        for (topic, number), each in request.partitions.items():
+        async for (topic, number), each in in_slices(request.partitions.items()):
             states.setdefault(topic, []).append(
                 StopReplicaRequest.TopicState.PartitionState(
                     partition_index=number, leader_epoch=each.leader_epoch, delete_partition=each.delete

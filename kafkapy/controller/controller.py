@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkapy import errors
@@ -52,6 +53,7 @@ from kafkapy.controller.leader_epochs import LogsAtStart, raise_epochs
 from kafkapy.controller.reassignment import Reassignments
 from kafkapy.controller.topic_deletion import ForgetOffsets
 from kafkapy.errors import ErrorCode
+from kafkapy.garbage import resting
 from kafkapy.metadata.broker_requests import BrokerRequest, BrokerResponse, LeaderAndIsr, StopReplica
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.config_repository import ConfigRepository
@@ -92,6 +94,19 @@ DRAIN_S: Final = 2.0
 """Seconds that a stopping controller waits for the brokers' answers."""
 RETRY_MS: Final = 1000
 """Pause in ms after a store error within a step, before the store is read again."""
+
+
+@dataclass(slots=True, eq=False)
+class _AskedIsrs:
+    """An AlterPartition request, and its answer."""
+
+    broker_id: int
+    broker_epoch: int
+    changes: Sequence[IsrChange]
+    knows_ineligible: bool
+    altered: AlteredPartitions = field(default_factory=dict)
+    error: errors.KafkaError | None = None
+    done: bool = False
 
 
 class KafkaController:
@@ -144,6 +159,8 @@ class KafkaController:
         self._expired = False
         self._stopped = False
         self._session = 0
+        self._asked_isrs: list[_AskedIsrs] = []
+        """AlterPartition requests that wait."""
         self.registered: list[Callable[[int], None]] = []
         """Called with the broker epoch after each registration of this broker."""
         # The controller's node does not tell this: it may name this broker from an earlier session or epoch.
@@ -266,6 +283,8 @@ class KafkaController:
         await self.store.update_broker(registration)
         self.registration = registration
         logger.info("Broker %d is registered with its new addresses", registration.id)
+        # A store that only this process uses has no watches (NodeWatches).
+        self._enqueue_one(broker_modifications.NAME, self.broker_id, broker_modifications.run)
 
     def update_config(self, config: BrokerConfig) -> None:
         """Apply a broker configuration whose dynamic part has changed."""
@@ -352,7 +371,8 @@ class KafkaController:
         for work in WRITTEN_BY_TOOLS:
             watch = await self.store.store.watch_node(work.PATH, self._enqueue(work.NAME, work.run))
             self._watches.append(watch)
-        await failover.run(self.current, self._raise_epochs)
+        with resting():
+            await failover.run(self.current, self._raise_epochs)
         self._balance_later(leader_balance.FIRST_S)
 
     def _balance_later(self, seconds: float) -> None:
@@ -512,11 +532,33 @@ class KafkaController:
         The result holds the new state of each partition, or an error. `knows_ineligible`: whether the leader knows
         INELIGIBLE_REPLICA. STALE_BROKER_EPOCH, NOT_CONTROLLER.
         """
-        altered: AlteredPartitions = await self.submit(
-            alter_partition.NAME,
-            lambda: alter_partition.run(self.current, broker_id, broker_epoch, changes, knows_ineligible),
-        )
-        return altered
+        asked = _AskedIsrs(broker_id, broker_epoch, changes, knows_ineligible)
+        self._asked_isrs.append(asked)
+        try:
+            await self.submit(alter_partition.NAME, lambda: self._alter_partitions(asked))
+        finally:
+            if asked in self._asked_isrs:
+                self._asked_isrs.remove(asked)
+        if asked.error is not None:
+            raise asked.error
+        return asked.altered
+
+    async def _alter_partitions(self, asked: _AskedIsrs) -> None:
+        """Serve the requests of all leaders that wait, and tell a thousand brokers once."""
+        if asked.done:
+            return
+        waiting, self._asked_isrs = self._asked_isrs, []
+        if asked not in waiting:
+            waiting = [asked]  # an event that failed has taken it
+        for each in waiting:
+            try:
+                each.altered = await alter_partition.run(
+                    self.current, each.broker_id, each.broker_epoch, each.changes, each.knows_ineligible
+                )
+            except errors.KafkaError as error:
+                each.error = error
+            each.done = True
+        await alter_partition.tell(self.current)
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
         """The next block of producer ids for a broker.

@@ -7,7 +7,7 @@ gave it, so a controller that was replaced without noticing cannot write any mor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final, TypeVar
 
 from kafkapy import errors
@@ -20,6 +20,7 @@ from kafkapy.metadata.store import (
     MetadataStore,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     Operation,
     SetData,
     Stat,
@@ -68,6 +69,7 @@ from kafkapy.metadata.znodes import (
     partitions_path,
     topic_path,
 )
+from kafkapy.slices import in_chunks
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("kafka.controller.KafkaController")
@@ -264,18 +266,18 @@ class ControllerStore:
         """Replace a topic's assignment. BadVersionError when it has changed."""
         await self.commit([SetData(topic_path(topic), encode_topic(assignment), version)])
 
-    async def update_assignments(self, topic: str, assignments: Mapping[int, ReplicaAssignment]) -> None:
-        """Replace the replicas of some partitions in their topic's node, in one write.
+    async def update_assignments(self, name: str, assignments: Mapping[int, ReplicaAssignment]) -> None:
+        """Replace the replicas of some partitions in their topic's node.
 
         NoNodeError when the topic is gone.
         """
-        path = topic_path(topic)
+        path = topic_path(name)
         while True:
             data, stat = await self.store.get(path)
-            found = decode_topic(topic, data)
-            changed = found._replace(partitions={**found.partitions, **assignments})
+            topic = decode_topic(name, data)
+            changed = topic._replace(partitions={**topic.partitions, **assignments})
             try:
-                await self.set_topic(topic, changed, stat.version)
+                await self.set_topic(name, changed, stat.version)
             except BadVersionError:
                 continue  # a tool has added partitions meanwhile
             return
@@ -429,7 +431,26 @@ class ControllerStore:
 
         A crash in between leaves the mark, so the next controller resumes.
         """
-        operations: list[Operation] = [Delete(path) for path in await self.store.subtree(topic_path(topic))]
+        try:
+            await self._delete_topic(topic, await self._usual_nodes(topic))
+        except (NoNodeError, NotEmptyError):
+            await self._delete_topic(topic, await self.store.subtree(topic_path(topic)))
+
+    async def _usual_nodes(self, topic: str) -> list[str]:
+        """A topic's nodes, children first, as long as each partition has a state and nothing else.
+
+        A walk asks for the children of each.
+        """
+        parent = partitions_path(topic)
+        try:
+            names = await self.store.children(parent)
+        except NoNodeError:
+            return [topic_path(topic)]
+        nodes = [path for name in names for path in (f"{parent}/{name}/state", f"{parent}/{name}")]
+        return [*nodes, parent, topic_path(topic)]
+
+    async def _delete_topic(self, topic: str, paths: Sequence[str]) -> None:
+        operations: list[Operation] = [Delete(path) for path in paths]
         config, mark = config_path(CONFIG_TOPICS, topic), delete_topic_path(topic)
         tail: list[Operation] = operations[-1:]
         for path, found in zip((config, mark), await self.store.get_many([config, mark]), strict=True):
@@ -443,36 +464,39 @@ class ControllerStore:
 
     async def partition_states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionState]:
         """Leader and ISR of the partitions that have had a leader."""
-        found = await self.store.get_many([partition_state_path(partition) for partition in partitions])
-        return {
-            partition: decode_partition_state(partition, node[0], node[1].version)
-            for partition, node in zip(partitions, found, strict=True)
-            if node is not None
-        }
+        result: dict[TopicPartition, PartitionState] = {}
+        async for chunk in in_chunks(partitions):
+            found = await self.store.get_many([partition_state_path(partition) for partition in chunk])
+            for partition, node in zip(chunk, found, strict=True):
+                if node is not None:
+                    result[partition] = decode_partition_state(partition, node[0], node[1].version)
+        return result
 
     async def create_partition_states(
         self, states: Mapping[TopicPartition, PartitionState]
     ) -> dict[TopicPartition, PartitionState]:
         """Write the first state of partitions; returns the states with their versions.
 
-        Parent nodes may exist already, when a controller crashed within the step. NodeExistsError when a partition has
-        a state.
+        NodeExistsError when a partition has a state.
         """
-        parents = list(dict.fromkeys(partitions_path(partition.topic) for partition in states))
-        parents += [partition_path(partition) for partition in states]
-        existing = {
-            path for path, found in zip(parents, await self.store.get_many(parents), strict=True) if found is not None
-        }
-        operations: list[Operation] = []
-        for partition, state in states.items():
-            for path in (partitions_path(partition.topic), partition_path(partition)):
-                if path not in existing:
-                    existing.add(path)
-                    operations.append(Create(path))
-            operations.append(Create(partition_state_path(partition), encode_partition_state(state)))
-        for chunk in _chunks(operations, MAX_OPERATIONS):
-            await self.commit(chunk)
-        return {partition: state._replace(version=0) for partition, state in states.items()}
+        topics = list({partitions_path(partition.topic) for partition in states})
+        found = await self.store.get_many(topics)
+        existing = {path for path, node in zip(topics, found, strict=True) if node is not None}
+        created: dict[TopicPartition, PartitionState] = {}
+        # A partition takes two operations, and the first one of a topic a third.
+        async for chunk in in_chunks(states, MAX_OPERATIONS // 3):
+            try:
+                await self.commit(_first_states(chunk, states, existing))
+            except NodeExistsError:
+                # A controller has crashed within this step: parents are there without a state.
+                parents = [partition_path(each) for each in chunk]
+                nodes = zip(parents, await self.store.get_many(parents), strict=True)
+                there = existing | {path for path, node in nodes if node is not None}
+                await self.commit(_first_states(chunk, states, there))
+            existing.update(partitions_path(each.topic) for each in chunk)
+            for partition in chunk:
+                created[partition] = states[partition]._replace(version=0)
+        return created
 
     async def update_partition_states(
         self, states: Mapping[TopicPartition, PartitionState]
@@ -483,16 +507,19 @@ class ControllerStore:
         """
         written: dict[TopicPartition, PartitionState] = {}
         refused: list[TopicPartition] = []
-        for chunk in _chunks(list(states.items()), MAX_OPERATIONS):
-            try:
-                written |= await self._write_states(chunk)
-            except (BadVersionError, NoNodeError):
-                # A leader changed one of many meanwhile: write one by one to find out which.
-                for each in chunk:
-                    try:
-                        written |= await self._write_states([each])
-                    except (BadVersionError, NoNodeError):
-                        refused.append(each[0])
+        async for chunk in in_chunks(states.items(), MAX_OPERATIONS):
+            waiting = [chunk]
+            while waiting:
+                part = waiting.pop()
+                try:
+                    written |= await self._write_states(part)
+                except (BadVersionError, NoNodeError):
+                    # Another writer has changed one of many meanwhile: halves tell which.
+                    middle = len(part) // 2
+                    if middle:
+                        waiting += [part[middle:], part[:middle]]
+                    else:
+                        refused.append(part[0][0])
         return written, refused
 
     async def _write_states(
@@ -511,6 +538,21 @@ def _reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
     except ValueError as error:
         logger.warning("Reassignments in the metadata store are ignored: %s", error)
         return {}
+
+
+def _first_states(
+    partitions: Iterable[TopicPartition], states: Mapping[TopicPartition, PartitionState], existing: Set[str]
+) -> list[Operation]:
+    """The operations that create states, and the parents that do not exist."""
+    operations: list[Operation] = []
+    made: set[str] = set()
+    for partition in partitions:
+        for path in (partitions_path(partition.topic), partition_path(partition)):
+            if path not in existing and path not in made:
+                made.add(path)
+                operations.append(Create(path))
+        operations.append(Create(partition_state_path(partition), encode_partition_state(states[partition])))
+    return operations
 
 
 def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

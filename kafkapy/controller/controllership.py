@@ -25,6 +25,7 @@ from kafkapy.controller.topic_deletion import ForgetOffsets, TopicDeletionManage
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.metadata_version import MetadataVersion
 from kafkapy.metadata.znodes import BrokerRegistration, broker_path, topic_path
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition, random_uuid
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Controllership:
         self.metadata_version = metadata_version
         self._put = put
         self._config = config
+        self._moving: dict[TopicPartition, None] = {}
+        """Partitions that move and whose ISRs have changed."""
         self._deletion_waiters: dict[str, set[asyncio.Future[None]]] = {}
         self.context = context = ControllerContext()
         context.epoch = epoch
@@ -124,7 +127,8 @@ class Controllership:
         """
         added: list[TopicPartition] = []
         await self.watches.follow([topic_path(topic) for topic in topics])
-        for topic, (assignment, stat) in (await self.store.topic_assignments(list(topics))).items():
+        found = await self.store.topic_assignments(list(topics))
+        async for topic, (assignment, stat) in in_slices(found.items()):
             topic_id = assignment.topic_id
             if topic_id is None:
                 topic_id = random_uuid()
@@ -158,7 +162,7 @@ class Controllership:
 
         Called within an event.
         """
-        replicas = self.context.replicas_for(partitions)
+        replicas = list(self.context.replicas_for(partitions))
         await self.partitions.handle_state_changes(partitions, PartitionStatus.NEW)
         await self.replicas.handle_state_changes(replicas, ReplicaStatus.NEW)
         await self.partitions.handle_state_changes(partitions, PartitionStatus.ONLINE)
@@ -166,35 +170,40 @@ class Controllership:
 
     async def bring_new_replicas_online(self) -> None:
         """Bring replicas online that the last controller left without a state."""
-        online = [
-            replica
-            for replica in self.context.replicas_for(self.context.all_partitions())
-            if self.context.replica_state(replica) is ReplicaStatus.NEW
-        ]
-        await self.replicas.handle_state_changes(online, ReplicaStatus.ONLINE)
+        await self.replicas.handle_state_changes(list(self.context.new_replicas), ReplicaStatus.ONLINE)
 
     async def replicas_offline(self, replicas: Iterable[Replica]) -> None:
         """Elect other leaders and shrink ISRs after brokers or directories failed."""
         context = self.context
-        replicas = list(replicas)
-        deleting = [each for each in replicas if context.is_topic_being_deleted(each.partition.topic)]
-        others = [each for each in replicas if not context.is_topic_being_deleted(each.partition.topic)]
-        leaderless = context.partitions_with_offline_leader()
+        deleting: list[Replica] = []
+        others: list[Replica] = []
+        async for each in in_slices(replicas):
+            (deleting if context.is_topic_being_deleted(each.partition.topic) else others).append(each)
+        leaderless = await context.partitions_with_offline_leader()
         await self.partitions.handle_state_changes(leaderless, PartitionStatus.OFFLINE)
         await self.partitions.elect_where_needed()
         await self.replicas.handle_state_changes(others, ReplicaStatus.OFFLINE)
         if deleting:
             await self.deletion.replicas_failed(deleting)
-        self.batch.add_update_metadata(context.live_brokers, leaderless)
-        self.batch.send()
+        await self.batch.add_update_metadata(context.live_brokers, leaderless)
+        await self.batch.send()
 
     def isr_changed(self, partitions: Iterable[TopicPartition]) -> None:
         """Complete reassignments for which these ISRs have waited, in a later event."""
         moving = [partition for partition in partitions if partition in self.context.reassigning]
         if moving:
-            self._put(
-                f"PartitionReassignmentIsrChange {moving}", lambda current: current.reassignments.isr_changed(moving)
-            )
+            # One event for the changes of many leaders: it is queued once.
+            self._moving.update(dict.fromkeys(moving))
+            self._put("PartitionReassignmentIsrChange", _isrs_changed)
+
+    async def complete_moves(self) -> None:
+        """Complete the reassignments whose ISRs have changed."""
+        moving, self._moving = self._moving, {}
+        try:
+            await self.reassignments.isr_changed(moving)
+        except BaseException:
+            self._moving = moving | self._moving
+            raise
 
     def topic_deletion(self, topic: str) -> asyncio.Future[None]:
         """A future that ends when the topic is deleted for good."""
@@ -223,6 +232,10 @@ class Controllership:
         if own is not None:
             return own.strip().lower() == "true"
         return self.config.get_bool("unclean.leader.election.enable")
+
+
+async def _isrs_changed(controllership: Controllership) -> None:
+    await controllership.complete_moves()
 
 
 async def _resume_deletion(controllership: Controllership) -> None:

@@ -55,9 +55,9 @@ async def run(
 async def run_with_zookeeper(
     controllership: Controllership, updates: Sequence[FeatureUpdate], validate_only: bool
 ) -> tuple[dict[str, str], int]:
-    """Remove finalized features; returns the refusals by name, "" for none, and the version of /feature.
+    """Remove finalized features; returns the refusals by name and the version of /feature.
 
-    FEATURE_UPDATE_FAILED.
+    The refusal of an accepted removal is "". FEATURE_UPDATE_FAILED.
     """
     levels, epoch = await controllership.store.features()
     refusals: dict[str, str] = {}

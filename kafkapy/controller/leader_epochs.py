@@ -18,6 +18,7 @@ from typing import NamedTuple
 from kafkapy.controller.context import ControllerContext
 from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.metadata.znodes import PartitionState
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("state.change.logger")
@@ -55,7 +56,7 @@ async def raise_epochs(
     """
     raised: dict[TopicPartition, PartitionState] = {}
     made: dict[TopicPartition, PartitionState] = {}
-    for partition in context.all_partitions():
+    async for partition in in_slices(context.all_partitions()):
         replicas = context.replicas_of(partition)
         if broker_id not in replicas:
             continue

@@ -12,7 +12,7 @@ from typing import Final
 
 from kafkapy.metadata.store import MetadataStore, Watch, WatchEvent
 
-AT_ONCE: Final = 500
+AT_ONCE: Final = 100
 """Watches that are set at the same time."""
 
 

@@ -25,6 +25,7 @@ from kafkapy.controller.elections import (
 )
 from kafkapy.metadata.store import NodeExistsError
 from kafkapy.metadata.znodes import PartitionState
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("state.change.logger")
@@ -78,10 +79,10 @@ class PartitionStateMachine:
         self._stats = stats
         self._tells_recovery = tells_recovery
 
-    def initialize(self) -> None:
+    async def initialize(self) -> None:
         """Derive every partition's state from the store and the live brokers."""
         context = self._context
-        for partition in context.all_partitions():
+        async for partition in in_slices(context.all_partitions()):
             state = context.leadership.get(partition)
             if state is None:
                 status = _NEW
@@ -89,7 +90,7 @@ class PartitionStateMachine:
                 status = _ONLINE
             else:
                 status = _OFFLINE
-            context.partition_status[partition] = status
+            context.put_partition_state(partition, status)
 
     async def elect_where_needed(self, topic: str | None = None) -> None:
         """Try to bring all New and Offline partitions Online.
@@ -98,10 +99,8 @@ class PartitionStateMachine:
         """
         waiting = [
             partition
-            for partition, status in self._context.partition_status.items()
-            if status in (_NEW, _OFFLINE)
-            and (topic is None or partition.topic == topic)
-            and not self._context.is_topic_being_deleted(partition.topic)
+            async for partition in in_slices(self._context.leaderless)
+            if (topic is None or partition.topic == topic) and not self._context.is_topic_being_deleted(partition.topic)
         ]
         await self.handle_state_changes(waiting, _ONLINE, ElectionStrategy.OFFLINE_PARTITION)
 
@@ -115,28 +114,30 @@ class PartitionStateMachine:
         if not partitions:
             return set()
         moved = await self._move(partitions, target, strategy)
-        self._batch.send()
+        await self._batch.send()
         return moved
 
     async def _move(
         self, partitions: Sequence[TopicPartition], target: PartitionStatus, strategy: ElectionStrategy
     ) -> set[TopicPartition]:
-        status = self._context.partition_status
+        context, status = self._context, self._context.partition_status
         valid = []
-        for partition in partitions:
-            current = status.setdefault(partition, _NON_EXISTENT)
+        async for partition in in_slices(partitions):
+            current = status.get(partition, _NON_EXISTENT)
             if current in VALID_PREVIOUS[target]:
                 valid.append(partition)
             else:
                 logger.error("Partition %s cannot become %s from %s", partition, target.value, current.value)
         if target is _ONLINE:
-            moved = await self._initialize_leaders([p for p in valid if status[p] is _NEW])
-            moved |= await self._elect_leaders([p for p in valid if status[p] is not _NEW], strategy)
+            new = [p async for p in in_slices(valid) if status.get(p) is _NEW]
+            led = [p async for p in in_slices(valid) if status.get(p) is not _NEW]
+            moved = await self._initialize_leaders(new)
+            moved |= await self._elect_leaders(led, strategy)
         else:
             moved = set(valid)
-        for partition in moved:
-            logger.debug("Partition %s changed from %s to %s", partition, status[partition].value, target.value)
-            status[partition] = target
+        async for partition in in_slices(moved):
+            logger.debug("Partition %s changed from %s to %s", partition, status.get(partition), target.value)
+            context.put_partition_state(partition, target)
         return moved
 
     # --- first leaders ------------------------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ class PartitionStateMachine:
     async def _initialize_leaders(self, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
         context = self._context
         states: dict[TopicPartition, PartitionState] = {}
-        for partition in partitions:
+        async for partition in in_slices(partitions):
             replicas = context.replicas_of(partition)
             online = tuple(each for each in replicas if context.is_replica_online(each, partition))
             if online:
@@ -162,7 +163,7 @@ class PartitionStateMachine:
             context.leadership.update(existing)
             created = await self._store.create_partition_states({p: s for p, s in states.items() if p not in existing})
             created |= existing
-        for partition, state in created.items():
+        async for partition, state in in_slices(created.items()):
             context.leadership[partition] = state
             self._batch.add_leader_and_isr(state.isr, partition, state, is_new=True)
         return set(created)
@@ -174,25 +175,30 @@ class PartitionStateMachine:
     ) -> set[TopicPartition]:
         elected: set[TopicPartition] = set()
         remaining = list(partitions)
+        # Only this controller writes states, below IBP 2.7 leaders too; a state that is not the latest is refused.
+        current = await states_known(self._context, self._store, remaining)
         while remaining:
-            done, remaining = await self._elect_once(remaining, strategy)
+            done, remaining = await self._elect_once(remaining, current, strategy)
             elected |= done
+            current = await self._store.partition_states(remaining)
         return elected
 
     async def _elect_once(
-        self, partitions: Sequence[TopicPartition], strategy: ElectionStrategy
+        self,
+        partitions: Sequence[TopicPartition],
+        current: Mapping[TopicPartition, PartitionState],
+        strategy: ElectionStrategy,
     ) -> tuple[set[TopicPartition], list[TopicPartition]]:
         """The elected partitions, and the partitions to be tried again.
 
         A leader has changed the state of the latter meanwhile.
         """
         context = self._context
-        current = await self._store.partition_states(partitions)
         changed: dict[TopicPartition, PartitionState] = {}
         without_state: list[TopicPartition] = []
         of_later_controller: list[TopicPartition] = []
         without_candidate: list[TopicPartition] = []
-        for partition in partitions:
+        async for partition in in_slices(partitions):
             state = current.get(partition)
             if state is None:
                 without_state.append(partition)
@@ -223,7 +229,7 @@ class PartitionStateMachine:
         level = logging.WARNING if strategy in _NEEDED else logging.INFO
         _tell_without_leader(level, without_candidate, f"have no replica that can be elected ({strategy.value})")
         written, refused = await self._store.update_partition_states(changed)
-        for partition, state in written.items():
+        async for partition, state in in_slices(written.items()):
             self._stats.unclean_elections += state.leader not in current[partition].isr
             context.leadership[partition] = state
             self._batch.add_leader_and_isr(self._recipients(partition, strategy), partition, state)
@@ -253,6 +259,24 @@ class PartitionStateMachine:
         context = self._context
         replicas: Iterable[int] = context.replicas_of(partition)
         return [each for each in replicas if context.is_replica_online(each, partition, with_shutting_down)]
+
+
+async def states_known(
+    context: ControllerContext, store: ControllerStore, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, PartitionState]:
+    """The states in the context, and those of the store where it has none.
+
+    A conditional write shows whether another writer was faster.
+    """
+    known: dict[TopicPartition, PartitionState] = {}
+    unknown: list[TopicPartition] = []
+    async for partition in in_slices(partitions):
+        state = context.leadership.get(partition)
+        if state is None:
+            unknown.append(partition)
+        else:
+            known[partition] = state
+    return known | await store.partition_states(unknown)
 
 
 def _tell_without_leader(level: int, partitions: Sequence[TopicPartition], why: str) -> None:

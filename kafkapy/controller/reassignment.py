@@ -18,7 +18,7 @@ from kafkapy import errors
 from kafkapy.controller.broker_channel import BrokerRequestBatch
 from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
 from kafkapy.controller.controller_store import ControllerMovedError, ControllerStore
-from kafkapy.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
+from kafkapy.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine, states_known
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
 from kafkapy.controller.topic_deletion import TopicDeletionManager
 from kafkapy.errors import KafkaError
@@ -131,12 +131,12 @@ class PartitionReassignments:
         """INVALID_REPLICA_ASSIGNMENT unless these are live brokers, or replicas of the partition already."""
         if not target:
             raise errors.InvalidReplicaAssignmentError("The assignment has no replicas.")
-        live = self._context.eligible_brokers
         seen: set[int] = set()
         for broker in target:
-            if broker not in live and broker not in assignment.origin:
+            if not self._context.is_eligible(broker) and broker not in assignment.origin:
+                live = sorted(filter(self._context.is_eligible, self._context.live_brokers))
                 raise errors.InvalidReplicaAssignmentError(
-                    f"The assignment has broker {broker}, which is not alive. Live brokers: {sorted(live)}"
+                    f"The assignment has broker {broker}, which is not alive. Live brokers: {live}"
                 )
             if broker in seen:
                 raise errors.InvalidReplicaAssignmentError(f"The assignment has broker {broker} twice.")
@@ -145,141 +145,161 @@ class PartitionReassignments:
     async def _begin(
         self, begun: Mapping[TopicPartition, ReplicaAssignment]
     ) -> dict[TopicPartition, KafkaError | None]:
+        context = self._context
         results: dict[TopicPartition, KafkaError | None] = {}
-        moving: dict[TopicPartition, ReplicaAssignment] = {}
+        moves: dict[TopicPartition, ReplicaAssignment] = {}
         async for partition, assignment in in_slices(begun.items()):
             results[partition] = None
-            if self._context.is_topic_being_deleted(partition.topic):
+            if context.is_topic_being_deleted(partition.topic):
                 results[partition] = errors.UnknownTopicOrPartitionError("The partition does not exist.")
-            elif assignment != self._assignment(partition) or partition in self._context.reassigning:
-                moving[partition] = assignment
-        await self._reassign(moving)
+            elif assignment != self._assignment(partition) or partition in context.reassigning:
+                moves[partition] = assignment
+        for topic, of_topic in (await _by_topic(moves)).items():
+            self._deletion.wait_for_reassignment(topic)
+            await self._update_assignments(topic, of_topic)
+        await self._advance(moves)
         return results
 
     # --- progress -----------------------------------------------------------------------------------------------------
 
     async def resume(self, which: Callable[[TopicPartition, ReplicaAssignment], bool]) -> None:
         """Continue the running reassignments of which that is true."""
-        known = {each: self._assignment(each) for each in self._context.reassigning}
-        await self._reassign({each: to for each, to in known.items() if to is not None and which(each, to)})
+        moves: dict[TopicPartition, ReplicaAssignment] = {}
+        async for partition in in_slices(self._context.reassigning):
+            assignment = self._assignment(partition)
+            if assignment is not None and which(partition, assignment):
+                moves[partition] = assignment
+        for topic in {partition.topic for partition in moves}:
+            self._deletion.wait_for_reassignment(topic)
+        await self._advance(moves)
 
     async def isr_changed(self, partitions: Collection[TopicPartition]) -> None:
         """Complete the reassignments whose targets are in sync now."""
-        complete = {}
-        for partition in partitions:
-            if partition in self._context.reassigning:
-                assignment = self._context.assignment_of(partition)
-                if await self._is_complete(partition, assignment):
-                    complete[partition] = assignment
-        await self._reassign(complete)
+        context = self._context
+        moves = {each: context.assignment_of(each) for each in partitions if each in context.reassigning}
+        await self._complete(await self._complete_ones(moves))
 
-    async def _reassign(self, moving: Mapping[TopicPartition, ReplicaAssignment]) -> None:
-        """Bring partitions to the next phase.
-
-        The node of a topic is written once for all its partitions, because it holds all of them.
-        """
-        await self._update_assignments(moving)
-        complete = {}
-        for partition, assignment in moving.items():
-            if await self._is_complete(partition, assignment):
-                complete[partition] = assignment
-                continue
-            await self._raise_epoch(partition, assignment)
+    async def _advance(self, moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+        """Complete what is in sync; the leaders of the rest take the new replicas on."""
+        context = self._context
+        complete = await self._complete_ones(moves)
+        await self._complete(complete)
+        waiting = {partition: each for partition, each in moves.items() if partition not in complete}
+        await self._raise_epochs(waiting)
+        async for partition, assignment in in_slices(waiting.items()):
             for broker in assignment.adding:
                 replica = Replica(partition, broker)
-                if self._context.replica_state(replica) is ReplicaStatus.NON_EXISTENT:
+                if context.replica_state(replica) is ReplicaStatus.NON_EXISTENT:
                     # The broker has just been told, as the one of a new replica.
-                    self._context.put_replica_state(replica, ReplicaStatus.NEW)
-        if complete:
-            await self._complete(complete)
+                    context.put_replica_state(replica, ReplicaStatus.NEW)
 
-    async def _update_assignments(self, moving: Mapping[TopicPartition, ReplicaAssignment]) -> None:
-        """Phase U: the store comes first, so that the next controller can resume."""
+    async def _update_assignments(self, topic: str, moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+        """Phase U: the store comes first, so that the next controller can resume.
+
+        One write for all partitions of a topic: its node has them all.
+        """
         context = self._context
-        before = {each: context.assignment_of(each) for each in moving}
-        changed = {each: to for each, to in moving.items() if to != before[each]}
-        for topic in dict.fromkeys(each.topic for each in moving):
-            self._deletion.wait_for_reassignment(topic)
-        await self._write(changed)
-        for partition, assignment in moving.items():
-            if partition in changed:
-                current = before[partition]
-                logger.info("Assignment of partition %s changes from %s to %s", partition, current, assignment)
-                context.put_assignment(partition, assignment)
-                await self._remove(partition, [each for each in current.replicas if each not in assignment.replicas])
-            context.reassigning[partition] = None
+        before = {partition: context.assignment_of(partition) for partition in moves}
+        changed = {partition: each for partition, each in moves.items() if before[partition] != each}
+        if changed:
+            await self._store.update_assignments(topic, {p.partition: each for p, each in changed.items()})
+        superseded: list[Replica] = []
+        async for partition, assignment in in_slices(changed.items()):
+            logger.info("Assignment of partition %s changes from %s to %s", partition, before[partition], assignment)
+            context.put_assignment(partition, assignment)
+            gone = [each for each in before[partition].replicas if each not in assignment.replicas]
+            superseded += [Replica(partition, broker) for broker in gone]
+        await self._remove(superseded)
+        context.reassigning.update(dict.fromkeys(moves))
 
-    async def _write(self, changed: Mapping[TopicPartition, ReplicaAssignment]) -> None:
-        by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
-        for partition, assignment in changed.items():
-            by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
-        for topic, assignments in by_topic.items():
-            await self._store.update_assignments(topic, assignments)
+    async def _complete_ones(
+        self, moves: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """The reassignments whose target replicas are in sync."""
+        running = [each for each in moves if moves[each].is_being_reassigned]
+        states = await states_known(self._context, self._store, running)
+        complete: dict[TopicPartition, ReplicaAssignment] = {}
+        async for partition, assignment in in_slices(moves.items()):
+            state = states.get(partition)
+            if not assignment.is_being_reassigned or (state is not None and set(assignment.target) <= set(state.isr)):
+                complete[partition] = assignment
+        return complete
 
-    async def _is_complete(self, partition: TopicPartition, assignment: ReplicaAssignment) -> bool:
-        if not assignment.is_being_reassigned:
-            return True
-        state = (await self._store.partition_states([partition])).get(partition)
-        return state is not None and set(assignment.target) <= set(state.isr)
-
-    async def _raise_epoch(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        """Raise the leader epoch and tell all replicas, so that the leader takes over the assignment."""
-        state = await self._next_epoch(partition)
-        if state is None:
-            logger.error("Partition %s cannot be reassigned now: it has no usable state", partition)
+    async def _raise_epochs(self, moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+        """Raise the leader epochs and tell all replicas, so that the leaders take over the assignments."""
+        if not moves:
             return
-        self._batch.add_leader_and_isr(assignment.origin, partition, state)
-        self._batch.add_leader_and_isr(assignment.adding, partition, state, is_new=True)
-        self._batch.send()
-
-    async def _next_epoch(self, partition: TopicPartition) -> PartitionState | None:
-        context = self._context
-        while True:
-            state = (await self._store.partition_states([partition])).get(partition)
+        states = await self._next_epochs(list(moves))
+        async for partition, assignment in in_slices(moves.items()):
+            state = states.get(partition)
             if state is None:
-                return None
-            if state.controller_epoch > context.epoch:
-                raise ControllerMovedError("another broker has become controller")
-            raised = state._replace(leader_epoch=state.leader_epoch + 1, controller_epoch=context.epoch)
-            written, _ = await self._store.update_partition_states({partition: raised})
-            if partition in written:
-                context.leadership[partition] = written[partition]
-                return written[partition]
+                logger.error("Partition %s cannot be reassigned now: it has no usable state", partition)
+                continue
+            self._batch.add_leader_and_isr(assignment.origin, partition, state)
+            self._batch.add_leader_and_isr(assignment.adding, partition, state, is_new=True)
+        await self._batch.send()
+
+    async def _next_epochs(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+        context = self._context
+        raised: dict[TopicPartition, PartitionState] = {}
+        remaining = partitions
+        found = await states_known(context, self._store, remaining)
+        while remaining:
+            changed: dict[TopicPartition, PartitionState] = {}
+            async for partition, state in in_slices(found.items()):
+                if state.controller_epoch > context.epoch:
+                    raise ControllerMovedError("another broker has become controller")
+                changed[partition] = state._replace(leader_epoch=state.leader_epoch + 1, controller_epoch=context.epoch)
+            written, remaining = await self._store.update_partition_states(changed)
+            context.leadership.update(written)
+            raised |= written
+            found = await self._store.partition_states(remaining)
+        return raised
 
     # --- completion ---------------------------------------------------------------------------------------------------
 
-    async def _complete(self, moved: Mapping[TopicPartition, ReplicaAssignment]) -> None:
-        """Phase B."""
+    async def _complete(self, moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+        """Phase B, for all of them together: each of its steps is a request to every broker."""
+        if not moves:
+            return
         context = self._context
-        completed = {each: ReplicaAssignment(assignment.target) for each, assignment in moved.items()}
-        for partition, assignment in moved.items():
-            added = [Replica(partition, broker) for broker in assignment.adding]
-            new = [each for each in added if context.replica_state(each) is not ReplicaStatus.ONLINE]
-            await self._replicas.handle_state_changes(new, ReplicaStatus.ONLINE)
-            context.put_assignment(partition, completed[partition])
-            await self._move_leader(partition, completed[partition])
-            await self._remove(partition, assignment.removing)
-        await self._write(completed)
-        await self._store.remove_reassignments(lambda each, to: each in completed and to == completed[each].replicas)
+        new: list[Replica] = []
+        completed: dict[TopicPartition, ReplicaAssignment] = {}
+        async for partition, each in in_slices(moves.items()):
+            added = [Replica(partition, broker) for broker in each.adding]
+            new += [one for one in added if context.replica_state(one) is not ReplicaStatus.ONLINE]
+            completed[partition] = ReplicaAssignment(each.target)
+        await self._replicas.handle_state_changes(new, ReplicaStatus.ONLINE)
         for partition, assignment in completed.items():
+            context.put_assignment(partition, assignment)
+        await self._move_leaders(completed)
+        await self._remove([Replica(p, broker) for p, each in moves.items() for broker in each.removing])
+        by_topic = await _by_topic(completed)
+        for topic, of_topic in by_topic.items():
+            await self._store.update_assignments(topic, {p.partition: each for p, each in of_topic.items()})
+        await self._store.remove_reassignments(lambda each, to: each in completed and to == completed[each].replicas)
+        async for partition, assignment in in_slices(completed.items()):
             context.reassigning.pop(partition, None)
+            self._batch.add_to_all(partition)
             logger.info("Reassignment of partition %s to brokers %s is complete", partition, list(assignment.replicas))
-        self._batch.add_update_metadata(context.live_brokers, list(completed))
-        self._batch.send()
-        await self._deletion.retry(dict.fromkeys(each.topic for each in completed))
+        await self._batch.send()
+        await self._deletion.retry(by_topic)
 
-    async def _move_leader(self, partition: TopicPartition, completed: ReplicaAssignment) -> None:
-        leader = self._context.leadership[partition].leader if partition in self._context.leadership else -1
-        if leader in completed.replicas and self._context.is_replica_online(leader, partition):
-            await self._raise_epoch(partition, completed)
-        elif partition in self._context.partition_status:
-            await self._partitions.handle_state_changes(
-                [partition], PartitionStatus.ONLINE, ElectionStrategy.REASSIGNMENT
-            )
+    async def _move_leaders(self, completed: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+        context = self._context
+        staying: dict[TopicPartition, ReplicaAssignment] = {}
+        moving: list[TopicPartition] = []
+        for partition, assignment in completed.items():
+            state = context.leadership.get(partition)
+            if state and state.leader in assignment.replicas and context.is_replica_online(state.leader, partition):
+                staying[partition] = assignment
+            elif partition in context.partition_status:
+                moving.append(partition)
+        await self._raise_epochs(staying)
+        await self._partitions.handle_state_changes(moving, PartitionStatus.ONLINE, ElectionStrategy.REASSIGNMENT)
 
-    async def _remove(self, partition: TopicPartition, brokers: Iterable[int]) -> None:
+    async def _remove(self, replicas: Iterable[Replica]) -> None:
         """Take replicas out of the ISR, and let their brokers delete them."""
-        replicas = [Replica(partition, broker) for broker in brokers]
         known = [each for each in replicas if self._context.replica_state(each) is not ReplicaStatus.NON_EXISTENT]
         for status in (
             ReplicaStatus.OFFLINE,
@@ -288,3 +308,12 @@ class PartitionReassignments:
             ReplicaStatus.NON_EXISTENT,
         ):
             await self._replicas.handle_state_changes(known, status)
+
+
+async def _by_topic(
+    moves: Mapping[TopicPartition, ReplicaAssignment],
+) -> dict[str, dict[TopicPartition, ReplicaAssignment]]:
+    result: dict[str, dict[TopicPartition, ReplicaAssignment]] = {}
+    async for partition, assignment in in_slices(moves.items()):
+        result.setdefault(partition.topic, {})[partition] = assignment
+    return result

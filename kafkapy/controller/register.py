@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from kafkapy import errors
 from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.metadata.store import StoreUnavailableError
-from kafkapy.metadata.znodes import BROKER_IDS, BrokerRegistration
+from kafkapy.metadata.znodes import BrokerRegistration
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
@@ -36,10 +36,9 @@ def taken(broker_id: int) -> errors.KafkaError:
 async def check_addresses(store: ControllerStore, registration: BrokerRegistration) -> None:
     """Check that no other broker advertises an address of this one; DUPLICATE_BROKER_REGISTRATION."""
     own = {(endpoint.host, endpoint.port) for endpoint in registration.endpoints}
-    others = [int(name) for name in await store.store.children(BROKER_IDS) if int(name) != registration.id]
-    for other in others:
-        found = await _read(store, other)
-        for endpoint in () if found is None else found.endpoints:
+    others = [each for each in await store.broker_ids() if each != registration.id]
+    for other, found in (await store.registrations(others)).items():
+        for endpoint in found.endpoints:
             if (endpoint.host, endpoint.port) in own:
                 raise errors.DuplicateBrokerRegistrationError(
                     f"{endpoint.host}:{endpoint.port} in advertised.listeners is the address of broker {other}, "
@@ -66,9 +65,9 @@ async def wait_for_earlier_life(store: ControllerStore, registration: BrokerRegi
 
 
 async def patiently(store: ControllerStore, step: Callable[[], Awaitable[T]]) -> T:
-    """Run a step of the start, and again while the store does not answer; returns its result.
+    """Run a step of the start, again while the store does not answer.
 
-    StoreUnavailableError after two session timeouts, and at once from a store without sessions.
+    It returns the step's result. StoreUnavailableError after two session timeouts; at once without sessions.
     """
     deadline = time.monotonic() + SESSIONS * store.store.session_timeout_s
     while True:

@@ -15,8 +15,10 @@ from typing import Final
 from kafkapy.controller.broker_channel import BrokerRequestBatch
 from kafkapy.controller.context import ControllerContext, Replica, ReplicaStatus
 from kafkapy.controller.controller_store import ControllerStore
+from kafkapy.controller.partition_state_machine import states_known
 from kafkapy.metadata.broker_requests import EPOCH_DURING_DELETE, NO_EPOCH
 from kafkapy.metadata.znodes import NO_LEADER, PartitionState
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("state.change.logger")
@@ -53,7 +55,7 @@ class ReplicaStateMachine:
         """
         context = self._context
         online, offline = [], []
-        for replica in context.replicas_for(context.all_partitions()):
+        async for replica in in_slices(context.replicas_for(context.all_partitions())):
             if context.is_replica_online(replica.broker, replica.partition):
                 context.put_replica_state(replica, _ONLINE)
                 online.append(replica)
@@ -62,7 +64,7 @@ class ReplicaStateMachine:
                 context.put_replica_state(replica, _INELIGIBLE)
                 offline.append(replica)
         await self._move(online, _ONLINE)
-        self._batch.send(full=True)
+        await self._batch.send(full=True)
         await self.handle_state_changes(offline, _OFFLINE)
 
     async def handle_state_changes(self, replicas: Iterable[Replica], target: ReplicaStatus) -> None:
@@ -70,27 +72,27 @@ class ReplicaStateMachine:
         replicas = list(replicas)
         if replicas:
             await self._move(replicas, target)
-            self._batch.send()
+            await self._batch.send()
 
     async def _move(self, replicas: Sequence[Replica], target: ReplicaStatus) -> None:
         context = self._context
         valid = []
-        for replica in replicas:
+        async for replica in in_slices(replicas):
             current = context.replica_state(replica)
             if current in VALID_PREVIOUS[target]:
                 valid.append(replica)
             else:
                 logger.error("Replica %s cannot become %s from %s", replica, target.value, current.value)
         if target is _ONLINE:
-            self._announce_online(valid)
+            await self._announce_online(valid)
         elif target is _NEW:
-            valid = self._announce_new(valid)
+            valid = await self._announce_new(valid)
         elif target is _OFFLINE:
             await self._take_offline(valid)
         elif target is _STARTED:
-            for replica in valid:
+            async for replica in in_slices(valid):
                 self._batch.add_stop_replica(replica.broker, replica.partition, self._stop_epoch(replica), delete=True)
-        for replica in valid:
+        async for replica in in_slices(valid):
             if target is _NON_EXISTENT:
                 self._forget(replica)
             else:
@@ -98,7 +100,7 @@ class ReplicaStateMachine:
 
     def _forget(self, replica: Replica) -> None:
         context = self._context
-        context.replica_status.get(replica.partition.topic, {}).pop(replica, None)
+        context.drop_replica(replica)
         # The whole topic leaves the context when its deletion is complete.
         if not context.is_topic_being_deleted(replica.partition.topic):
             assignment = context.assignment_of(replica.partition)
@@ -111,9 +113,9 @@ class ReplicaStateMachine:
         state = self._context.leadership.get(replica.partition)
         return NO_EPOCH if state is None else state.leader_epoch
 
-    def _announce_online(self, replicas: Sequence[Replica]) -> None:
+    async def _announce_online(self, replicas: Sequence[Replica]) -> None:
         context = self._context
-        for replica in replicas:
+        async for replica in in_slices(replicas):
             state = context.leadership.get(replica.partition)
             # The log of a topic that is about to be deleted need not be opened.
             if context.is_topic_being_deleted(replica.partition.topic):
@@ -127,10 +129,10 @@ class ReplicaStateMachine:
             elif state is not None:
                 self._batch.add_leader_and_isr([replica.broker], replica.partition, state)
 
-    def _announce_new(self, replicas: Sequence[Replica]) -> list[Replica]:
+    async def _announce_new(self, replicas: Sequence[Replica]) -> list[Replica]:
         """The replicas that may be new: a leader cannot."""
         allowed = []
-        for replica in replicas:
+        async for replica in in_slices(replicas):
             state = self._context.leadership.get(replica.partition)
             if state is not None and state.leader == replica.broker:
                 logger.error("Replica %s cannot become new: it leads the partition", replica)
@@ -143,17 +145,17 @@ class ReplicaStateMachine:
     async def _take_offline(self, replicas: Sequence[Replica]) -> None:
         context = self._context
         by_partition: dict[TopicPartition, set[int]] = {}
-        for replica in replicas:
+        async for replica in in_slices(replicas):
             by_partition.setdefault(replica.partition, set()).add(replica.broker)
         states = await self._remove_from_isr(by_partition)
-        for replica in replicas:
+        async for replica in in_slices(replicas):
             self._batch.add_stop_replica(replica.broker, replica.partition, self._stop_epoch(replica), delete=False)
-        for partition, gone in by_partition.items():
+        async for partition, gone in in_slices(by_partition.items()):
             state = states.get(partition)
             if state is not None:
                 remaining = [each for each in context.replicas_of(partition) if each not in gone]
                 self._batch.add_leader_and_isr(remaining, partition, state)
-            self._batch.add_update_metadata(context.live_brokers, [partition])
+            self._batch.add_to_all(partition)
 
     async def _remove_from_isr(
         self, by_partition: Mapping[TopicPartition, set[int]]
@@ -167,9 +169,10 @@ class ReplicaStateMachine:
         remaining = [
             partition for partition in by_partition if not self._context.is_topic_being_deleted(partition.topic)
         ]
+        current = await states_known(self._context, self._store, remaining)
         while remaining:
             changed: dict[TopicPartition, PartitionState] = {}
-            for partition, state in (await self._store.partition_states(remaining)).items():
+            async for partition, state in in_slices(current.items()):
                 gone = by_partition[partition]
                 if gone.isdisjoint(state.isr):
                     self._context.leadership[partition] = result[partition] = state
@@ -185,4 +188,5 @@ class ReplicaStateMachine:
             written, remaining = await self._store.update_partition_states(changed)
             self._context.leadership.update(written)
             result |= written
+            current = await self._store.partition_states(remaining)
         return result

@@ -40,6 +40,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+RecordMutation = Callable[[int], None]
+"""Counts partitions in a client's quota before they are created or deleted. A KafkaError refuses them."""
+
+
+def _unlimited(partitions: int) -> None:
+    """The quota of a client without one."""
+
+
 class TopicAdmin:
     """Topic requests on top of one KafkaController.
 
@@ -55,7 +63,11 @@ class TopicAdmin:
     # --- create -------------------------------------------------------------------------------------------------------
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], validate_only: bool = False, timeout_ms: int = 30_000
+        self,
+        topics: Sequence[NewTopic],
+        validate_only: bool = False,
+        timeout_ms: int = 30_000,
+        record: RecordMutation = _unlimited,
     ) -> dict[str, CreatedTopic | KafkaError]:
         """Create topics; one result for each.
 
@@ -66,7 +78,9 @@ class TopicAdmin:
         made: dict[str, CreatedTopic] = {}
 
         async def decide() -> None:
-            await self._controller.submit("CreateTopics", lambda: self._create(topics, validate_only, done, made))
+            await self._controller.submit(
+                "CreateTopics", lambda: self._create(topics, validate_only, done, made, record)
+            )
             if validate_only:
                 done.update(made)
 
@@ -82,6 +96,7 @@ class TopicAdmin:
         validate_only: bool,
         failed: dict[str, CreatedTopic | KafkaError],
         made: dict[str, CreatedTopic],
+        record: RecordMutation,
     ) -> None:
         budget = MAX_PARTITIONS_PER_REQUEST
         logged = 0
@@ -90,6 +105,8 @@ class TopicAdmin:
                 plan = plan_topic(topic, self._controller.context, self._controller.config, budget)
                 check_topic(self._policy, _requested(topic, plan))
                 budget -= len(plan.assignments)
+                if not validate_only:
+                    record(len(plan.assignments))
                 topic_id = ZERO_UUID if validate_only else await self._write(plan)
             except KafkaError as error:
                 if logged < LOGGED_AT_MOST:
@@ -151,7 +168,7 @@ class TopicAdmin:
     # --- delete -------------------------------------------------------------------------------------------------------
 
     async def delete_topics(
-        self, topics: Sequence[str | UUID], timeout_ms: int = 30_000
+        self, topics: Sequence[str | UUID], timeout_ms: int = 30_000, record: RecordMutation = _unlimited
     ) -> dict[str | UUID, KafkaError | None]:
         """Delete topics by name or id; returns each one's error, or None.
 
@@ -168,7 +185,7 @@ class TopicAdmin:
                 waiter.cancel()
 
         async def decide() -> None:
-            await self._controller.submit("DeleteTopics", lambda: self._delete(topics, done, waiters))
+            await self._controller.submit("DeleteTopics", lambda: self._delete(topics, done, waiters, record))
             if answered:
                 await give_up()
 
@@ -188,13 +205,13 @@ class TopicAdmin:
         topics: Sequence[str | UUID],
         failed: dict[str | UUID, KafkaError | None],
         waiters: dict[str | UUID, asyncio.Future[None]],
+        record: RecordMutation,
     ) -> None:
         controller = self._controller
         context = controller.context
         names: dict[str, None] = {}
-        ids = {topic_id: name for name, topic_id in context.topic_ids.items()} if _has_ids(topics) else {}
         async for topic in in_slices(topics):
-            name = topic if isinstance(topic, str) else ids.get(topic)
+            name = topic if isinstance(topic, str) else context.topics_by_id.get(topic)
             if not controller.config.get_bool("delete.topic.enable"):
                 failed[topic] = errors.TopicDeletionDisabledError()
             elif name is None or name not in context.assignments:
@@ -203,9 +220,14 @@ class TopicAdmin:
                 else:
                     failed[topic] = errors.UnknownTopicOrPartitionError(f"Topic `{topic}` to delete does not exist")
             else:
-                waiters[topic] = controller.current.topic_deletion(name)
                 if name not in context.topics_to_delete:
+                    try:
+                        record(len(context.assignments[name]))
+                    except KafkaError as error:
+                        failed[topic] = error.with_traceback(None)
+                        continue
                     names[name] = None
+                waiters[topic] = controller.current.topic_deletion(name)
         if names:
             try:
                 await controller.store.mark_for_deletion(list(names))
@@ -216,7 +238,11 @@ class TopicAdmin:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     async def create_partitions(
-        self, requests: Sequence[NewPartitions], validate_only: bool = False, timeout_ms: int = 30_000
+        self,
+        requests: Sequence[NewPartitions],
+        validate_only: bool = False,
+        timeout_ms: int = 30_000,
+        record: RecordMutation = _unlimited,
     ) -> dict[str, KafkaError | None]:
         """Add partitions to topics; returns each one's error, or None.
 
@@ -227,7 +253,9 @@ class TopicAdmin:
         counts: dict[str, int] = {}
 
         async def decide() -> None:
-            await self._controller.submit("CreatePartitions", lambda: self._add(requests, validate_only, done, counts))
+            await self._controller.submit(
+                "CreatePartitions", lambda: self._add(requests, validate_only, done, counts, record)
+            )
             if validate_only:
                 done.update(dict.fromkeys(counts))
 
@@ -243,6 +271,7 @@ class TopicAdmin:
         validate_only: bool,
         failed: dict[str, KafkaError | None],
         counts: dict[str, int],
+        record: RecordMutation,
     ) -> None:
         context = self._controller.context
         budget = MAX_PARTITIONS_PER_REQUEST
@@ -250,6 +279,8 @@ class TopicAdmin:
         async for request in in_slices(requests):
             try:
                 added = plan_partitions(request, context, budget)
+                if not validate_only:
+                    record(len(added))
             except KafkaError as error:
                 failed[request.name] = error.with_traceback(None)
                 continue
@@ -312,10 +343,6 @@ class TopicAdmin:
             return True
         task.add_done_callback(_log_late_error)
         return False
-
-
-def _has_ids(topics: Sequence[str | UUID]) -> bool:
-    return any(isinstance(topic, UUID) for topic in topics)
 
 
 def _log_late_error(task: asyncio.Task[None]) -> None:

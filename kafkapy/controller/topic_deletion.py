@@ -24,6 +24,7 @@ from kafkapy.controller.partition_state_machine import PartitionStateMachine
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
 from kafkapy.metadata.broker_requests import EPOCH_DURING_DELETE
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("kafka.controller.TopicDeletionManager")
@@ -109,7 +110,7 @@ class TopicDeletionManager:
         }
         if waiting:
             context.topics_deletion_ineligible -= waiting
-            await self.resume()
+            await self.resume(waiting)
 
     async def replicas_failed(self, replicas: Iterable[Replica]) -> None:
         """Mark replicas that brokers could not delete now."""
@@ -125,7 +126,7 @@ class TopicDeletionManager:
             await self._replicas.handle_state_changes(failed, ReplicaStatus.DELETION_INELIGIBLE)
             context.topics_deletion_ineligible |= topics
             logger.info("The deletion of topics %s waits: brokers could not delete replicas", ", ".join(sorted(topics)))
-            await self.resume()
+            await self.resume(topics)
 
     async def replicas_deleted(self, replicas: Iterable[Replica]) -> None:
         """Mark replicas that brokers have deleted."""
@@ -137,21 +138,24 @@ class TopicDeletionManager:
             and context.replica_state(each) is ReplicaStatus.DELETION_STARTED
         ]
         await self._replicas.handle_state_changes(gone, ReplicaStatus.DELETION_SUCCESSFUL)
-        await self.resume()
+        await self.resume({each.partition.topic for each in gone})
 
-    async def resume(self) -> None:
-        """Finish the deletions that are complete, and begin the eligible ones."""
+    async def resume(self, topics: Iterable[str] | None = None) -> None:
+        """Finish the deletions that are complete, and begin the eligible ones.
+
+        None: of all topics.
+        """
         context = self._context
         begin: list[str] = []
         remembered: set[str] = set()
-        for topic in sorted(context.topics_to_delete):
+        for topic in sorted(context.topics_to_delete if topics is None else context.topics_to_delete & set(topics)):
             if context.all_replicas_in_state(topic, ReplicaStatus.DELETION_SUCCESSFUL):
                 if self._forget_offsets is None or context.topic_ids[topic] in self._forgotten:
                     await self._complete(topic)
                 else:
                     remembered.add(topic)
                 continue
-            if context.replicas_in_state(topic, ReplicaStatus.DELETION_STARTED):
+            if context.has_replica_in_state(topic, ReplicaStatus.DELETION_STARTED):
                 continue
             if topic not in context.topics_deletion_ineligible:
                 waiting = context.replicas_in_state(topic, ReplicaStatus.DELETION_INELIGIBLE)
@@ -201,10 +205,10 @@ class TopicDeletionManager:
         context = self._context
         context.topics_to_delete.add(topic)
         partitions = context.partitions_of(topic)
-        self._batch.add_update_metadata(context.live_brokers, partitions)
+        await self._batch.add_update_metadata(context.live_brokers, partitions)
         for replica in context.replicas_for(partitions):
             self._batch.add_stop_replica(replica.broker, replica.partition, EPOCH_DURING_DELETE, delete=False)
-        self._batch.send()
+        await self._batch.send()
         self._begin_to_forget({topic})
         topic_id = context.topic_ids[topic]
         context.remove_topic(topic)
@@ -219,11 +223,11 @@ class TopicDeletionManager:
         await self._partitions.handle_state_changes(fresh, PartitionStatus.NON_EXISTENT)
         context.topics_deletion_started.update(topics)
         # Clients must stop using the topic before its logs go.
-        self._batch.add_update_metadata(context.live_brokers, partitions)
-        self._batch.send()
+        await self._batch.add_update_metadata(context.live_brokers, partitions)
+        await self._batch.send()
         alive: list[Replica] = []
         dead: list[Replica] = []
-        for replica in context.replicas_for(partitions):
+        async for replica in in_slices(context.replicas_for(partitions)):
             if context.replica_state(replica) is ReplicaStatus.DELETION_SUCCESSFUL:
                 continue
             online = context.is_replica_online(replica.broker, replica.partition)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafkapy.errors import ErrorCode
@@ -61,6 +61,19 @@ class UpdateMetadataPartition(NamedTuple):
     state: PartitionState
     replicas: tuple[int, ...]
     offline_replicas: tuple[int, ...] = ()
+
+
+class MetadataPartitions(dict[TopicPartition, UpdateMetadataPartition]):
+    """The partitions of an UpdateMetadata, which many brokers get.
+
+    `encoded` is for the channels: what the wire form is for all of them.
+    """
+
+    __slots__ = ("encoded",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoded: Any = None
 
 
 class UpdateMetadata(NamedTuple):

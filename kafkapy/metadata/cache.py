@@ -8,14 +8,15 @@ kafka.server.metadata.ZkMetadataCache.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from kafkapy.metadata.broker_requests import LEADER_DURING_DELETE, UpdateMetadata
+from kafkapy.metadata.broker_requests import LEADER_DURING_DELETE, UpdateMetadata, UpdateMetadataPartition
 from kafkapy.metadata.topic_names import is_internal
 from kafkapy.metadata.znodes import BrokerRegistration
+from kafkapy.slices import in_slices
 from kafkapy.types import ZERO_UUID, Endpoint, Node, TopicPartition
 
 NO_CONTROLLER: Final = -1
@@ -190,59 +191,100 @@ class MetadataCache:
 
         A partition whose leader is LEADER_DURING_DELETE is removed.
         """
-        old = self.snapshot
-        deleted: list[TopicPartition] = []
-        changed: dict[str, dict[int, PartitionMetadata]] = {}
-        for (topic, number), each in request.partitions.items():
-            partitions = changed.get(topic)
+        update = _Update(self.snapshot, request)
+        for _ in update.steps():
+            continue
+        return self._publish(update)
+
+    async def update_in_slices(self, request: UpdateMetadata) -> list[TopicPartition]:
+        """`update` for a request of any size.
+
+        One at a time: readers have the snapshot before it until the whole request is applied.
+        """
+        update = _Update(self.snapshot, request)
+        async for _ in in_slices(update.steps()):
+            continue
+        return self._publish(update)
+
+    def _publish(self, update: _Update) -> list[TopicPartition]:
+        self.snapshot = update.snapshot()
+        waiting, self._changed = self._changed, asyncio.Event()
+        waiting.set()
+        return update.deleted
+
+
+class _Update:
+    """The next snapshot while it is made, in steps of one partition or topic."""
+
+    def __init__(self, old: MetadataSnapshot, request: UpdateMetadata) -> None:
+        self._old = old
+        self._request = request
+        self._changed: dict[str, dict[int, PartitionMetadata]] = {}
+        self._topics: Mapping[str, TopicMetadata] = old.topics
+        self._names: Mapping[UUID, str] = old.topic_names
+        self.deleted: list[TopicPartition] = []
+
+    def steps(self) -> Iterator[None]:
+        """Do one step for each item."""
+        for (topic, number), each in self._request.partitions.items():
+            self._add(topic, number, each)
+            yield
+        if self._changed:
+            topics, names = dict(self._old.topics), dict(self._old.topic_names)
+            self._topics, self._names = topics, names
+            for name, partitions in self._changed.items():
+                self._put(topics, names, name, partitions)
+                yield
+
+    def _add(self, topic: str, number: int, each: UpdateMetadataPartition) -> None:
+        state = each.state
+        partitions = self._changed.get(topic)
+        known = self._old.topics.get(topic) if partitions is None else None
+        if known is not None and known.topic_id != self._request.topic_ids.get(topic, known.topic_id):
+            known = None  # the topic was deleted and created again: nothing of the old one may show through
+            partitions = self._changed[topic] = {}
+        if state.leader == LEADER_DURING_DELETE:
             if partitions is None:
-                known = old.topics.get(topic)
-                # The topic was deleted and created again: nothing of the old one may show through.
-                same = known is not None and known.topic_id == request.topic_ids.get(topic, known.topic_id)
-                partitions = changed[topic] = dict(known.partitions) if known is not None and same else {}
-            if each.state.leader == LEADER_DURING_DELETE:
-                if partitions.pop(number, None) is not None:
-                    deleted.append(TopicPartition(topic, number))
-            else:
-                state = each.state
-                partitions[number] = PartitionMetadata(
-                    number,
-                    state.leader,
-                    state.leader_epoch,
-                    each.replicas,
-                    state.isr,
-                    each.offline_replicas,
-                    max(0, state.version),
-                )
-        topics, names = old.topics, old.topic_names
-        if changed:
-            topics, names = self._with_topics(old, request, changed)
+                partitions = self._changed[topic] = {} if known is None else dict(known.partitions)
+            if partitions.pop(number, None) is not None:
+                self.deleted.append(TopicPartition(topic, number))
+            return
+        now = PartitionMetadata(
+            number, state.leader, state.leader_epoch, each.replicas, state.isr, each.offline_replicas,
+            max(0, state.version),
+        )  # fmt: skip
+        if partitions is None:
+            if known is not None and known.partitions.get(number) == now:
+                return  # a controller that takes over tells everything again
+            partitions = self._changed[topic] = {} if known is None else dict(known.partitions)
+        partitions[number] = now
+
+    def _put(
+        self,
+        topics: dict[str, TopicMetadata],
+        names: dict[UUID, str],
+        name: str,
+        partitions: dict[int, PartitionMetadata],
+    ) -> None:
+        known = topics.pop(name, None)
+        if known is not None:
+            names.pop(known.topic_id, None)
+        if not partitions:
+            return
+        topic_id = self._request.topic_ids.get(name) or (known.topic_id if known is not None else ZERO_UUID)
+        topics[name] = TopicMetadata(name, topic_id, dict(sorted(partitions.items())), is_internal(name))
+        if topic_id != ZERO_UUID:
+            names[topic_id] = name
+
+    def snapshot(self) -> MetadataSnapshot:
+        """The snapshot after all steps."""
+        old, request = self._old, self._request
         same_brokers = request.live_brokers == old.brokers
-        self.snapshot = MetadataSnapshot(
+        return MetadataSnapshot(
             request.controller_id,
             request.controller_epoch,
             old.brokers if same_brokers else dict(request.live_brokers),
             old.brokers_version + (not same_brokers),
-            topics,
-            names,
+            self._topics,
+            self._names,
         )
-        waiting, self._changed = self._changed, asyncio.Event()
-        waiting.set()
-        return deleted
-
-    @staticmethod
-    def _with_topics(
-        old: MetadataSnapshot, request: UpdateMetadata, changed: Mapping[str, dict[int, PartitionMetadata]]
-    ) -> tuple[dict[str, TopicMetadata], dict[UUID, str]]:
-        topics, names = dict(old.topics), dict(old.topic_names)
-        for name, partitions in changed.items():
-            known = topics.pop(name, None)
-            if known is not None:
-                names.pop(known.topic_id, None)
-            if not partitions:
-                continue
-            topic_id = request.topic_ids.get(name) or (known.topic_id if known is not None else ZERO_UUID)
-            topics[name] = TopicMetadata(name, topic_id, dict(sorted(partitions.items())), is_internal(name))
-            if topic_id != ZERO_UUID:
-                names[topic_id] = name
-        return topics, names

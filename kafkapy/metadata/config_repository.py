@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from kafkapy.metadata.change_notifications import ChangeNotifications
@@ -21,9 +21,11 @@ from kafkapy.metadata.store import (
     MetadataStore,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     Operation,
     SetData,
     StoreUnavailableError,
+    parent_of,
 )
 from kafkapy.metadata.znodes import (
     CONFIG,
@@ -31,8 +33,10 @@ from kafkapy.metadata.znodes import (
     CONFIG_CHANGE,
     CONFIG_CHANGES,
     CONFIG_CLIENT_METRICS,
+    CONFIG_CLIENTS,
     CONFIG_GROUPS,
     CONFIG_TOPICS,
+    CONFIG_USERS,
     DEFAULT_ENTITY,
     config_path,
     decode_config,
@@ -49,11 +53,24 @@ MOST_ATTEMPTS: Final = 20
 READ_AT_START: Final = (CONFIG_BROKERS, CONFIG_GROUPS, CONFIG_CLIENT_METRICS)
 """Entity types that every broker follows."""
 
+CONFIG_DEPTH: Final = 2
+"""Slashes in the path of an entity type, which stays without entities."""
+
 ConfigEdit = Callable[[dict[str, str]], Mapping[str, str]]
 """Makes an entity's new settings from its present ones.
 
 An error that it raises prevents the write. It may be called again.
 """
+
+
+class EntityChange(NamedTuple):
+    """A change of one entity's settings."""
+
+    entity_type: str
+    name: str
+    edit: ConfigEdit
+
+
 ConfigListener = Callable[[str, Mapping[str, str]], Awaitable[None]]
 """Called with the entity's name and all its settings after a change."""
 
@@ -82,12 +99,24 @@ class ConfigRepository:
             await self.load_all(entity_type)
 
     async def load_all(self, entity_type: str) -> None:
-        """Read the settings of every entity of a type, which are up to date from then on."""
+        """Read the settings of every entity of a type, and follow them."""
         try:
             entities = await self._store.children(f"{CONFIG}/{entity_type}")
         except NoNodeError:
             return
         await self._load(entity_type, entities)
+        if entity_type == CONFIG_USERS:
+            await self._load(entity_type, await self._clients_of_users(entities))
+
+    async def _clients_of_users(self, users: Sequence[str]) -> list[str]:
+        """The client ids of users with quotas, as names below the entity type."""
+        paths = [f"{user}/{CONFIG_CLIENTS}" for user in users]
+        found = await self._store.get_many([config_path(CONFIG_USERS, path) for path in paths])
+        names: list[str] = []
+        for path, each in zip(paths, found, strict=True):
+            if each is not None:
+                names += [f"{path}/{name}" for name in await self._store.children(config_path(CONFIG_USERS, path))]
+        return names
 
     async def stop(self) -> None:
         """Stop following changes."""
@@ -174,6 +203,60 @@ class ConfigRepository:
             self._changes.look()
             raise
 
+    async def change_entities(self, changes: Sequence[EntityChange]) -> None:
+        """Change several entities in one transaction, each at most once.
+
+        An entity without settings is removed. Errors as of `change`. The caller bounds the size of the transaction.
+        """
+        paths = [config_path(change.entity_type, change.name) for change in changes]
+        parents = {parent_of(path) for path in paths}
+        await self._store.ensure_paths(parents)
+        for attempt in range(MOST_ATTEMPTS):
+            found = await self._store.get_many(paths)
+            operations: list[Operation] = []
+            removed: list[str] = []
+            for change, path, each in zip(changes, paths, found, strict=True):
+                before = {} if each is None else decode_config(each[0])
+                after = dict(change.edit(dict(before)))
+                if after == before:
+                    continue
+                if each is None:
+                    operations.append(Create(path, encode_config(after)))
+                else:
+                    operations.append(SetData(path, encode_config(after), each[1].version))
+                if not after:
+                    removed.append(path)
+                operations.append(
+                    self._changes.announcement(encode_config_change(f"{change.entity_type}/{change.name}"))
+                )
+            try:
+                if operations:
+                    await self._store.commit(operations)
+                break
+            except (BadVersionError, NodeExistsError, NoNodeError) as error:
+                if attempt == MOST_ATTEMPTS - 1:
+                    raise StoreUnavailableError(paths[0], "others keep changing the same entities") from error
+                await self._store.ensure_paths(parents)
+        try:
+            await self.process_changes()
+        except STORE_FAILED:
+            self._changes.look()
+            raise
+        for path in removed:
+            await self._remove_empty(path)
+
+    async def _remove_empty(self, path: str) -> None:
+        """Remove an entity's node without settings, and its parents below the entity type that held only it."""
+        while path.count("/") > CONFIG_DEPTH:
+            try:
+                data, stat = await self._store.get(path)
+                if decode_config(data):
+                    return
+                await self._store.delete(path, stat.version)
+            except (BadVersionError, NoNodeError, NotEmptyError):
+                return
+            path = parent_of(path)
+
     async def write_operation(self, entity_type: str, name: str, config: Mapping[str, str]) -> Operation:
         """The operation that writes an entity's settings, with or without its node."""
         path = config_path(entity_type, name)
@@ -204,7 +287,10 @@ class ConfigRepository:
         if entity_type == CONFIG_TOPICS and key not in self._config:
             return  # not hosted here; read when it is
         config = await self.fetch(entity_type, name)
-        self._config[key] = config
+        if config or entity_type == CONFIG_TOPICS:
+            self._config[key] = config
+        else:
+            self._config.pop(key, None)
         if entity_type == CONFIG_TOPICS and self.topics_read is not None:
             self.topics_read({name: config})
         logger.info("The configuration of %s %s changed; it sets: %s", entity_type, name, ", ".join(sorted(config)))

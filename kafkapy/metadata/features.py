@@ -75,7 +75,7 @@ LATEST_LEVELS: Final[Mapping[str, int]] = levels_of(MAX_METADATA_LEVEL)
 
 
 def initial_levels(protocol: MetadataVersion) -> dict[str, int]:
-    """The finalized levels of a new cluster whose brokers are configured for an inter-broker protocol version."""
+    """The finalized levels of a new cluster with an inter-broker protocol version."""
     if protocol >= LATEST:
         return dict(LATEST_LEVELS)
     # The layout of records and requests follows the protocol version; groups and transactions do not.
@@ -88,12 +88,12 @@ def protocol_at(metadata_level: int) -> MetadataVersion:
 
 
 def metadata_level_of(release: str) -> int | None:
-    """The metadata level of a release ("4.2") or of a step ("4.0-IV1"); None for an unknown one."""
+    """The metadata level of a release ("4.2") or a step ("4.0-IV1"), or None."""
     return _LEVELS.get(release)
 
 
 def metadata_name(level: int) -> str:
-    """The name of a metadata level, such as "4.4-IV2"; the number for an unknown one."""
+    """The name of a metadata level, such as "4.4-IV2", or its number."""
     return _NAMES.get(level, str(level))
 
 

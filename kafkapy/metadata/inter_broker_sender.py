@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from kafkapy.clients.connections import EncodedRequest
     from kafkapy.clients.network_client import RequestOf
     from kafkapy.protocol.schema import Request
 
@@ -19,12 +20,12 @@ class InterBrokerSender(Protocol):
     async def send(
         self,
         broker_id: int,
-        request: Request | RequestOf,
+        request: Request | RequestOf | EncodedRequest,
         *,
         timeout_ms: int | None = None,
         version: int | None = None,
     ) -> Any:
-        """The decoded response; see InterBrokerClient.send for the errors."""
+        """The decoded response; an encoded request needs its version. See InterBrokerClient.send for the errors."""
 
     def disconnect(self, broker_id: int) -> None:
         """Close the connection to a broker, which has gone or has started again."""

@@ -8,11 +8,10 @@ event. kazoo calls back on its own threads; call_soon_threadsafe brings each res
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kazoo import exceptions as zk  # type: ignore[import-untyped]
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
@@ -49,8 +48,12 @@ from kafkapy.metadata.store import (
     parent_of,
 )
 from kafkapy.metadata.zookeeper_connection import ZooKeeperHandler, ZooKeeperSecurity, acl_of
+from kafkapy.metadata.zookeeper_multi_read import MultiRead
 
 __all__ = ["ZooKeeperStore"]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 logger = logging.getLogger("kafka.zookeeper.ZooKeeperClient")
 
@@ -60,6 +63,10 @@ CLOSE_S: Final = 5.0
 """Seconds that an ensemble has to confirm the end of a session."""
 REVIVE_PAUSE_S: Final = 1.0
 """Pause in seconds before a client that has given up connects again."""
+MULTI_READ: Final = 128
+"""Nodes of one multi-read: a node may have hundreds of KB, and the answer has them all."""
+MULTI_READ_FROM: Final = 3
+"""Fewer nodes are read one by one."""
 LEAST_PATIENCE_S: Final = 0.5
 """Seconds that a request waits at least for a connection."""
 
@@ -113,6 +120,7 @@ class ZooKeeperStore(MetadataStore):
         self._session_callbacks: list[SessionCallback] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._reads_many: bool | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -252,23 +260,68 @@ class ZooKeeperStore(MetadataStore):
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """Values and stats in the order asked; None for a missing node.
 
-        The requests are pipelined.
+        Many nodes in one request, and the requests are pipelined. An ensemble before 3.6 is asked for each node.
         """
-        found: list[tuple[bytes, Stat] | None] = [None] * len(paths)
-        numbered = iter(enumerate(paths))
+        if len(paths) < MULTI_READ_FROM or not await self._knows_multi_read():
+            return await self._get_each(paths)
+        for path in paths:
+            check_path(path)
+        chunks = [paths[start : start + MULTI_READ] for start in range(0, len(paths), MULTI_READ)]
+        answers = await self._pipelined(chunks, self._multi_read)
+        return [each for answer in answers for each in answer]
+
+    async def _knows_multi_read(self) -> bool:
+        """Whether the ensemble reads many nodes in one request; the first call finds it out.
+
+        A server that does not know the request closes the connection, and the session goes on.
+        """
+        if self._reads_many is None:
+            try:
+                await self._multi_read(["/"])
+                self._reads_many = True
+            except MetadataStoreError as error:
+                logger.info("ZooKeeper at %s is read node by node: %s", self.connect, error)
+                self._reads_many = False
+        return self._reads_many
+
+    async def _multi_read(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        found: list[tuple[bytes, Stat] | None] = []
+        request = MultiRead(paths, self._client.chroot)
+        for path, each in zip(paths, await self._ask(lambda: request.send(self._client), paths[0]), strict=True):
+            if isinstance(each, zk.NoNodeError):
+                found.append(None)
+            elif isinstance(each, Exception):
+                raise _translated(each, path)
+            else:
+                value, stat = each
+                found.append((value or b"", _stat(stat)))
+        return found
+
+    async def _get_each(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        async def get(path: str) -> tuple[bytes, Stat] | None:
+            try:
+                return await self.get(path)
+            except NoNodeError:
+                return None
+
+        return await self._pipelined(paths, get)
+
+    async def _pipelined(self, items: Sequence[T], ask: Callable[[T], Coroutine[Any, Any, R]]) -> list[R]:
+        """The answers about all items, of which as many are asked at once as the ensemble may have."""
+        found: dict[int, R] = {}
+        numbered = iter(enumerate(items))
 
         async def work() -> None:
-            for number, path in numbered:
-                with contextlib.suppress(NoNodeError):
-                    found[number] = await self.get(path)
+            for number, item in numbered:
+                found[number] = await ask(item)
 
-        workers = [asyncio.ensure_future(work()) for _ in range(min(self._max_in_flight, len(paths)))]
+        workers = [asyncio.ensure_future(work()) for _ in range(min(self._max_in_flight, len(items)))]
         try:
             await asyncio.gather(*workers)
         finally:
             for worker in workers:
                 worker.cancel()
-        return found
+        return [found[number] for number in range(len(items))]
 
     async def exists(self, path: str) -> Stat | None:
         """The stat, or None for a missing node."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkapy._speedups.network.processor import Processor
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.network.processor import ProcessorCounters, Times
 
 __all__ = ["NetworkThreads", "start_thread"]
 
@@ -33,6 +36,8 @@ class NetworkThreads:
         self._next = 0
         self._running: list[_Running] = []
         self._retired: list[_Running] = []
+        self._past: list[dict[int, Times]] = []
+        """The times of requests of Processors that have ended."""
 
     @property
     def processors(self) -> list[Processor]:
@@ -56,6 +61,7 @@ class NetworkThreads:
 
     def shrink(self, count: int) -> None:
         """Retire the Processors beyond `count`. No Acceptor gives them connections any more."""
+        self._past += [each.processor.counters()["times"] for each in self._retired if not each.thread.is_alive()]
         self._retired = [each for each in self._retired if each.thread.is_alive()]
         for each in self._running[count:]:
             each.processor.begin_stop(RETIRE_MS)
@@ -87,9 +93,13 @@ class NetworkThreads:
         self._running.clear()
         self._retired.clear()
 
-    def counters(self) -> list[dict[str, int]]:
-        """Processor.counters of every Processor that gets connections."""
-        return [each.processor.counters() for each in self._running]
+    def counters(self) -> list[ProcessorCounters]:
+        """Processor.counters of every Processor that gets connections. Any thread."""
+        return [each.processor.counters() for each in list(self._running)]
+
+    def times(self) -> list[dict[int, Times]]:
+        """The times of requests at every Processor that there was, see Processor.counters. Any thread."""
+        return [*list(self._past), *(each.processor.counters()["times"] for each in list(self._all()))]
 
     def _all(self) -> Iterator[_Running]:
         yield from self._running

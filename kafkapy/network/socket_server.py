@@ -17,7 +17,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafka.network.SocketServer")
 Otherwise = TypeVar("Otherwise", int, None)
+Times = dict[str, tuple[int, list[int]]]
+"""Total in ns and counts by bucket, by the part of a request's time; see Processor.counters."""
 
 LISTEN_BACKLOG: Final = 1024
 """Connections that may wait to be accepted where socket.listen.backlog.size is not set (the kernel's
@@ -140,6 +142,8 @@ class SocketServerConfig:
     max_connections_per_ip: int = MAX_INT
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     max_connection_creation_rate: float = 0.0
+    quota_window_num: int = 11
+    quota_window_size_seconds: int = 1
     listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
     listener_security: Mapping[str, ListenerSecurity] = field(default_factory=dict)
     """By listener name: every listener but those of PLAINTEXT needs its entry."""
@@ -166,6 +170,8 @@ class SocketServerConfig:
             max_connections_per_ip=config.get_int("max.connections.per.ip"),
             max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
             max_connection_creation_rate=_rate(config["max.connection.creation.rate"]),
+            quota_window_num=config.get_int("quota.window.num"),
+            quota_window_size_seconds=config.get_int("quota.window.size.seconds"),
             listener_limits={
                 endpoint.listener_name: ListenerLimits(
                     int(_listener_value(config, endpoint.listener_name, "max.connections", MAX_INT)),
@@ -240,7 +246,9 @@ class SocketServer:
         """Names and protocols by listener index; the channels have this very list."""
         self._securities: list[ListenerSecurity | None] = []
         self._listeners: dict[str, _Listener] = {}
-        self.quotas = ConnectionQuotas(MOST_LISTENERS)
+        self.quotas = ConnectionQuotas(
+            MOST_LISTENERS, -1, config.quota_window_num, config.quota_window_size_seconds * 1000
+        )
         self.memory_pool = MemoryPool(config.queued_max_request_bytes)
         self.registry = ConnectionRegistry(self.quotas, events)
         self._apis = ApiTable(apis)
@@ -269,7 +277,7 @@ class SocketServer:
         return [self.request_channel] if self.control_channel is None else [self.request_channel, self.control_channel]
 
     def _make_listener(self, endpoint: Endpoint) -> _Listener:
-        """A listener with its index, and what its connections must pass. ConfigError after too many listeners."""
+        """A listener with its index and security. ConfigError after too many listeners."""
         name = endpoint.listener_name
         security = self.config.listener_security.get(name)
         index = self._free_index(endpoint, security)
@@ -485,7 +493,10 @@ class SocketServer:
                     self._accept(listener)
 
     def close_removed(self, *, in_flight: bool) -> int:
-        """Close connections of removed listeners, with `in_flight` also those with a request; how many were open."""
+        """Close connections of removed listeners; how many were open.
+
+        With `in_flight` also connections with a request.
+        """
         present = {each.index for each in self._listeners.values()}
         if not any(self.quotas.listener_count(i) for i in range(len(self.listener_names)) if i not in present):
             return 0
@@ -569,12 +580,17 @@ class SocketServer:
 
     # --- counters ---------------------------------------------------------------------------------------------------
 
+    def _creation_rates(self) -> dict[str, tuple[float, int, int]]:
+        rates = self.quotas.creation_rates()[1]
+        return {name: rates[each.index] for name, each in list(self._listeners.items())}
+
     def counters(self) -> dict[str, Any]:
         """Everything the metrics collector reads: `connections` (ConnectionRegistry.counters), `listeners` (open
-        connections by listener name), `authentication` (ConnectionRegistry.authentication_counters by listener name,
-        without those of PLAINTEXT), `request_channel` (RequestChannel.counters), `memory_pool` (limit, used, free,
-        refused; bytes), `processors` (one Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis`
-        (DataPlane.counters), `workers` (WorkerPool.counters)."""
+        connections by listener name), `creation_rates` (ConnectionQuotas.creation_rates likewise), `authentication`
+        (ConnectionRegistry.authentication_counters by listener name, without those of PLAINTEXT), `request_channel`
+        (RequestChannel.counters), `memory_pool` (limit, used, free, refused; bytes), `processors` (one
+        Processor.counters each), `processor_idle_ratio` (mean, 0 to 1) and `apis` (DataPlane.counters), `times`
+        (Processor.counters, summed), `workers` (WorkerPool.counters)."""
         processors = [each for pool in list(self._pools.values()) for each in pool.counters()]
         ratios = [item["idle_ns"] / item["running_ns"] for item in processors if item["running_ns"]]
         pool = self.memory_pool
@@ -583,6 +599,7 @@ class SocketServer:
             "listeners": {
                 name: self.quotas.listener_count(each.index) for name, each in list(self._listeners.items())
             },
+            "creation_rates": self._creation_rates(),
             "authentication": {
                 name: self.registry.authentication_counters(each.index)
                 for name, each in list(self._listeners.items())
@@ -593,8 +610,24 @@ class SocketServer:
             "processors": processors,
             "processor_idle_ratio": min(1.0, sum(ratios) / len(ratios)) if ratios else 1.0,
             "apis": self._plane.counters(),
+            "times": sum_times(times for pool in list(self._pools.values()) for times in pool.times()),
             "workers": self.workers.counters(),
         }
+
+
+def sum_times(each: Iterable[Mapping[int, Times]]) -> dict[int, Times]:
+    """The times of requests by API, over several Processors."""
+    sums: dict[int, Times] = {}
+    for apis in each:
+        for key, times in apis.items():
+            known = sums.get(key)
+            if known is None:
+                sums[key] = dict(times)
+                continue
+            for name, (total_ns, counts) in times.items():
+                before_ns, before = known[name]
+                known[name] = before_ns + total_ns, [a + b for a, b in zip(before, counts, strict=True)]
+    return sums
 
 
 def _addresses(host: str) -> list[str]:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -30,8 +31,12 @@ from kafkapy.types import ZERO_UUID, TopicPartition
 
 logger = logging.getLogger("kafka.server.AlterPartitionManager")
 
+AT_ONCE: Final = 1000
+"""Most partitions of one request: the controller writes them in one transaction, and the loop takes no longer pause."""
 RETRY_S: Final = 0.05
 """Pause before a request that failed as a whole goes to the controller again."""
+LOOK_S: Final = 0.5
+"""Seconds between two looks whether a request waits for the answer of a controller that is none any more."""
 TELL_S: Final = 10.0
 """Seconds between two warnings while requests fail as a whole."""
 FIRST_VERSION_WITH_IDS: Final = 2
@@ -125,7 +130,7 @@ class AlterPartitionManager:
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                if not await self._send(list(self._waiting.values())):
+                if not await self._send(list(islice(self._waiting.values(), AT_ONCE))):
                     await asyncio.sleep(RETRY_S)
         finally:
             self._sending = None
@@ -139,11 +144,20 @@ class AlterPartitionManager:
         version = None if by_id else 0
         epoch = self._broker_epoch()
         request = RequestOf(AlterPartitionRequest, lambda version: self._request(items, epoch, version))
+        sending = asyncio.ensure_future(self._client.send(controller, request, version=version))
         try:
-            response = await self._client.send(controller, request, version=version)
+            while not (await asyncio.wait({sending}, timeout=LOOK_S))[0]:
+                if self._controller_id() not in (controller, -1):
+                    # A controller that stands still answers only after the next one is elected, or never.
+                    self._client.disconnect(controller)
+                    self._tell_failure(controller, f"broker {self._controller_id()} is the controller now")
+                    return False
+            response = sending.result()
         except errors.KafkaError as error:
             self._tell_failure(controller, str(error))
             return False
+        finally:
+            sending.cancel()
         if response.error_code:
             code = _code(response.error_code)
             if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:

@@ -23,6 +23,7 @@ from kafkapy.replica.fetcher_api import FetcherEvents, FetcherMetrics, FetchStar
 from kafkapy.replica.leader_connections import LeaderConnections
 from kafkapy.replica.leader_fetcher import LeaderFetcher, MakeKernel
 from kafkapy.replica.truncation import EpochEnd, first_batch, truncation_of
+from kafkapy.slices import SlicedQueue
 from kafkapy.types import Endpoint, ListOffsetsTimestamp, TopicPartition
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class ReplicaFetcherManager:
         self._closing_idle = False
         self._past = [0, 0, 0]
         self._queue = EventQueue()
+        self._events_left = SlicedQueue(self._on_event)
         self._loop.add_reader(self._queue.fileno(), self._on_events)
 
     @property
@@ -255,30 +257,33 @@ class ReplicaFetcherManager:
     # --- events of the threads ----------------------------------------------------------------------------------------
 
     def _on_events(self) -> None:
-        for kind, handle, argument, text in self._queue.drain():
-            if kind == kernel.WANTS_CONNECTION:
-                for fetcher in self._fetchers.values():
-                    if fetcher.handle == handle:
-                        fetcher.connection_wanted(argument, text.decode(errors="replace"))
-                continue
-            followed = self._by_handle.get(handle)
-            if followed is None:
-                continue  # removed meanwhile
-            if kind == kernel.DIVERGED:
-                self._spawn(followed, self._diverged(followed, EpochEnd(int(text), argument)))
-            elif kind == kernel.OUT_OF_RANGE:
-                self._spawn(followed, self._out_of_range(followed))
-            elif kind == kernel.STRADDLES:
-                self._spawn(followed, self._straddles(followed, argument, text))
-            elif kind == kernel.EPOCHS:
-                self._in_background(self._write_epochs(followed))
-            elif kind == kernel.FAILED:
-                why = text.decode(errors="replace")
-                self._fail(followed, error_for(argument, why or None))
-            elif argument:
-                self._tell_error(followed, argument, text.decode(errors="replace"))
-            else:
-                logger.info("Partition %s is fetched again", followed.topic_partition)
+        self._events_left.put(self._queue.drain())
+
+    def _on_event(self, event: tuple[int, int, int, bytes]) -> None:
+        kind, handle, argument, text = event
+        if kind == kernel.WANTS_CONNECTION:
+            for fetcher in self._fetchers.values():
+                if fetcher.handle == handle:
+                    fetcher.connection_wanted(argument, text.decode(errors="replace"))
+            return
+        followed = self._by_handle.get(handle)
+        if followed is None:
+            return  # removed meanwhile
+        if kind == kernel.DIVERGED:
+            self._spawn(followed, self._diverged(followed, EpochEnd(int(text), argument)))
+        elif kind == kernel.OUT_OF_RANGE:
+            self._spawn(followed, self._out_of_range(followed))
+        elif kind == kernel.STRADDLES:
+            self._spawn(followed, self._straddles(followed, argument, text))
+        elif kind == kernel.EPOCHS:
+            self._in_background(self._write_epochs(followed))
+        elif kind == kernel.FAILED:
+            why = text.decode(errors="replace")
+            self._fail(followed, error_for(argument, why or None))
+        elif argument:
+            self._tell_error(followed, argument, text.decode(errors="replace"))
+        else:
+            logger.info("Partition %s is fetched again", followed.topic_partition)
 
     def _tell_error(self, followed: _Followed, code: int, why: str) -> None:
         logger.log(
@@ -294,10 +299,10 @@ class ReplicaFetcherManager:
         """Give a partition up, until it is added again."""
         if not self._is_current(followed):
             return
-        # A fenced follower waits for the LeaderAndIsr request that is on its way: no fault.
+        # A fenced follower waits for the LeaderAndIsr request that is on its way: no fault, and there are thousands.
         fenced = error.code == ErrorCode.FENCED_LEADER_EPOCH
         logger.log(
-            logging.INFO if fenced else logging.ERROR,
+            logging.DEBUG if fenced else logging.ERROR,
             "Partition %s is not followed any more in leader epoch %d: %s",
             followed.topic_partition,
             followed.start.leader_epoch,

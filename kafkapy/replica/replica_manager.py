@@ -46,7 +46,7 @@ from kafkapy.replica.offset_lookup import FoundOffset, legacy_offsets, lookup
 from kafkapy.replica.partition import Partition
 from kafkapy.replica.record_deletions import DeletedRecords, RecordDeletions
 from kafkapy.replica.throttles import names_replica
-from kafkapy.slices import in_slices
+from kafkapy.slices import in_chunks, in_slices
 from kafkapy.types import ZERO_UUID, IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ LOGGED_AT_MOST: Final = 100
 
 BATCH: Final = 200
 """Partitions that one piece of work on a worker thread opens or deletes."""
+STOPPED: Final = 500
+"""Partitions that leave their fetchers within one slice."""
 READERS: Final = 8
 """Partitions of one log directory that are read for clients at the same time."""
 
@@ -195,18 +197,21 @@ class ReplicaManager:
             return await self._change_roles(request)
 
     async def _change_roles(self, request: LeaderAndIsr) -> BrokerResponse:
-        fresh = {partition.topic for partition, each in request.partitions.items() if each.is_new}
-        await self._read_configs(fresh, {partition.topic for partition in request.partitions} - fresh)
+        fresh: set[str] = set()
+        others: set[str] = set()
+        async for topic_partition, each in in_slices(request.partitions.items()):
+            (fresh if each.is_new else others).add(topic_partition.topic)
+        await self._read_configs(fresh, others - fresh)
         failed: dict[TopicPartition, ErrorCode] = {}
         wanted: list[tuple[Partition, LeaderAndIsrPartition]] = []
-        for topic_partition, each in request.partitions.items():
+        async for topic_partition, each in in_slices(request.partitions.items()):
             topic_id = request.topic_ids.get(topic_partition.topic, ZERO_UUID)
             known = self._partitions.get(topic_partition)
             error = self._refusal(known, topic_id, each)
             if error is not ErrorCode.NONE:
                 failed[topic_partition] = error
             elif known is not None and each.state.leader_epoch == known.leader_epoch:
-                self._adopt_topic_id(known, topic_id)
+                await self._adopt_topic_id(known, topic_id)
             else:
                 if known is not None and ZERO_UUID not in (topic_id, known.topic_id) and known.topic_id != topic_id:
                     self._unpublish(known)
@@ -215,13 +220,16 @@ class ReplicaManager:
                 if known is not None and known.topic_id == ZERO_UUID:
                     known.topic_id = topic_id
                 wanted.append((known or Partition(topic_partition, topic_id, self.broker_id), each))
-        self._put_topics(request.topic_ids, (partition.topic_partition for partition, _ in wanted))
-        self._stop_fetchers(partition.topic_partition for partition, each in wanted if not self._follows(each))
+        await self._put_topics(request.topic_ids, (partition.topic_partition for partition, _ in wanted))
+        async for led in in_chunks((p.topic_partition for p, each in wanted if not self._follows(each)), STOPPED):
+            self._stop_fetchers(led)
+        lost = 0
         for batch in _batches(wanted):
             outcomes = await self._loop.run_in_executor(self._openers, self._opener.open_batch, batch)
             starts: dict[TopicPartition, FetchStart] = {}
             for (partition, each), outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, BaseException):
+                    lost += 1
                     failed[partition.topic_partition] = self._open_failed(partition, outcome)
                     continue
                 self._publish(partition, each, outcome)
@@ -232,11 +240,7 @@ class ReplicaManager:
             if self.fetchers is not None and starts:
                 self.fetchers.add(starts)
         if wanted:
-            leaders = sum(1 for partition in self._partitions.values() if partition.is_leader)
-            lost = sum(1 for partition, _ in wanted if partition.topic_partition in failed)
-            logger.info(
-                "The broker took over %d partitions, of which %d failed; it leads %d", len(wanted), lost, leaders
-            )
+            logger.info("The broker took over %d partitions, of which %d failed", len(wanted), lost)
         return BrokerResponse(partition_errors=failed)
 
     def _stale(self, request: BrokerRequest) -> BrokerResponse:
@@ -293,12 +297,12 @@ class ReplicaManager:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
-    def _adopt_topic_id(self, partition: Partition, topic_id: UUID) -> None:
+    async def _adopt_topic_id(self, partition: Partition, topic_id: UUID) -> None:
         topic_partition = partition.topic_partition
         self._log_manager.get_or_create(topic_partition, topic_id)
         partition.topic_id = topic_id
         self._partition_counts.pop(topic_partition.topic, None)
-        self._put_topics({topic_partition.topic: topic_id}, [topic_partition])
+        await self._put_topics({topic_partition.topic: topic_id}, [topic_partition])
 
     def _open_failed(self, partition: Partition, error: BaseException) -> ErrorCode:
         if isinstance(error, OSError):
@@ -339,15 +343,15 @@ class ReplicaManager:
         for listener in self.leadership_listeners:
             listener(partition.topic_partition, partition.leader_epoch, partition.is_leader)
 
-    def _put_topics(self, topic_ids: Mapping[str, UUID], partitions: Iterable[TopicPartition]) -> None:
+    async def _put_topics(self, topic_ids: Mapping[str, UUID], partitions: Iterable[TopicPartition]) -> None:
         """Add topics to the table, with at least the partitions named.
 
         The partition count of a topic only grows.
         """
         counts: dict[str, int] = {}
-        for topic, number in partitions:
+        async for topic, number in in_slices(partitions):
             counts[topic] = max(counts.get(topic, 0), number + 1)
-        for topic, count in counts.items():
+        async for topic, count in in_slices(counts.items()):
             known = self._partition_counts.get(topic, 0)
             if count > known:
                 self._table.put(topic, topic_ids.get(topic, ZERO_UUID).bytes, count)
@@ -364,21 +368,23 @@ class ReplicaManager:
             if request.controller_epoch < self._controller_epoch:
                 return self._stale(request)
             self._controller_epoch = request.controller_epoch
-            self._apply_metadata(request)
+            await self._apply_metadata(request)
             return BrokerResponse()
 
-    def _apply_metadata(self, request: UpdateMetadata) -> None:
-        deleted = self._cache.update(request)
+    async def _apply_metadata(self, request: UpdateMetadata) -> None:
+        deleted = await self._cache.update_in_slices(request)
         self.replication.set_live_brokers(request.live_brokers)
         self.deletions.check()
-        present = [p for p in request.partitions if self._cache.contains(p.topic)]
-        self._put_topics(request.topic_ids, present)
-        for topic_partition in present:
-            if topic_partition not in self._partitions:
-                state = request.partitions[topic_partition].state
-                self._table.set_leader(*topic_partition, state.leader, state.leader_epoch)
-        gone = {topic for topic, _ in deleted if not self._cache.contains(topic)}
-        for topic in gone:
+        topics = self._cache.snapshot.topics
+        await self._put_topics(request.topic_ids, (p for p in request.partitions if p.topic in topics))
+        async for topic_partition, each in in_slices(request.partitions.items()):
+            if topic_partition not in self._partitions and topic_partition.topic in topics:
+                self._table.set_leader(*topic_partition, each.state.leader, each.state.leader_epoch)
+        gone: set[str] = set()
+        async for topic, _ in in_slices(deleted):
+            if topic not in topics:
+                gone.add(topic)
+        async for topic in in_slices(gone):
             self._table.remove_topic(topic)
             self._partition_counts.pop(topic, None)
         if gone:
@@ -401,7 +407,7 @@ class ReplicaManager:
     async def _stop(self, request: StopReplica) -> BrokerResponse:
         failed: dict[TopicPartition, ErrorCode] = {}
         deleting: list[TopicPartition] = []
-        for topic_partition, each in request.partitions.items():
+        async for topic_partition, each in in_slices(request.partitions.items()):
             known = self._partitions.get(topic_partition)
             if known is not None and known.offline:
                 failed[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -563,8 +569,8 @@ class ReplicaManager:
         return await self.deletions.reached(partition, partition.local_log(), offset)
 
     def active_producers(self, topic_partition: TopicPartition) -> list[ActiveProducer]:
-        """The active producers of a partition that this broker leads (KIP-664)."""
-        log = self.partition(topic_partition).local_log()
+        """The active producers of a partition hosted here, as leader or follower (KIP-664)."""
+        log = self.partition(topic_partition).local_log(leader_only=False)
         return [
             ActiveProducer(
                 each["producer_id"],

@@ -22,12 +22,17 @@ __all__ = ["main"]
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "topics": ("kafkapy.tools.topics:topics", "List, describe, create, alter, delete and reassign topics."),
     "configs": ("kafkapy.tools.configs:configs", "Describe, set and delete configurations."),
+    "client-metrics": (
+        "kafkapy.tools.client_metrics:client_metrics",
+        "List, describe, change and delete subscriptions to clients' metrics.",
+    ),
     "groups": ("kafkapy.tools.groups:groups", "List, describe, reset and delete groups."),
     "transactions": ("kafkapy.tools.transactions:transactions", "List, describe, find and abort transactions."),
     "features": ("kafkapy.tools.features:features", "Show and change the levels of the cluster's features."),
     "cluster": ("kafkapy.tools.cluster:cluster", "Show and operate the cluster: health, leaders, drains, brokers."),
     "acls": ("kafkapy.tools.acls:acls", "List, add and remove access control lists."),
     "users": ("kafkapy.tools.users:users", "List, add, change and delete SCRAM users."),
+    "quotas": ("kafkapy.tools.quotas:quotas", "List, describe, set and remove quotas of clients."),
     "tokens": ("kafkapy.tools.tokens:tokens", "Create, list, renew and expire delegation tokens."),
     "certs": ("kafkapy.tools.certs:certs", "Create, renew and show certificates for development."),
     "produce": ("kafkapy.tools.produce:produce", "Send records from stdin or files."),

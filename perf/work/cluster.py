@@ -17,6 +17,8 @@ from typing import Any
 import measure
 import peers
 from client import batch_of_size, record_batch, write_frames
+from kazoo.client import KazooClient
+from kazoo.protocol.states import EventType
 from peers import KAFKAPY, Peer
 from peers.zookeeper import ZooKeeper
 
@@ -45,8 +47,9 @@ PAUSE_S = 0.005
 class Brokers:
     """Three running brokers of one kind."""
 
-    def __init__(self, members: dict[int, Any]) -> None:
+    def __init__(self, members: dict[int, Any], zookeeper: str) -> None:
         self.members = members
+        self.zookeeper = zookeeper
 
     @property
     def bootstrap(self) -> str:
@@ -62,6 +65,11 @@ class Brokers:
 
     def admin(self) -> KafkaAdminClient:
         return KafkaAdminClient(bootstrap_servers=self.bootstrap, default_api_timeout_ms=120_000)
+
+    def admin_without(self, dead: int) -> KafkaAdminClient:
+        """A client of the other brokers, which asks again at once."""
+        live = ",".join(f"127.0.0.1:{member.port}" for broker, member in self.members.items() if broker != dead)
+        return KafkaAdminClient(bootstrap_servers=live, retry_backoff_ms=5, retry_backoff_max_ms=20)
 
     def create(self, admin: KafkaAdminClient, topic: str, partitions: int, leader: int | None = None) -> None:
         """A topic with three replicas, all in sync; with `leader`, one broker leads all partitions."""
@@ -98,7 +106,7 @@ def running(session: Session, peer: Peer) -> Iterator[Brokers]:
                 keys = KEYS | {"broker.id": str(broker), "zookeeper.connect": zookeeper.connect}
                 members[broker] = member = _made(peer, folder / f"broker-{broker}", keys, zookeeper.connect)
                 member.start()
-            yield Brokers(members)
+            yield Brokers(members, zookeeper.connect)
         finally:
             for member in members.values():
                 member.kill()
@@ -111,6 +119,36 @@ def _made(peer: Peer, directory: Path, keys: dict[str, str], zookeeper: str) -> 
     if peer.is_apache:
         broker.zookeeper = zookeeper
     return broker
+
+
+class Registration:
+    """Sees when ZooKeeper drops the session of a broker: from then on a cluster can act, and not before.
+
+    A session ends at a tick of the server, up to half of its timeout late, so the nominal timeout says too little.
+    """
+
+    def __init__(self, zookeeper: str, broker: int) -> None:
+        self._client = KazooClient(hosts=zookeeper)
+        self._client.start()
+        self._gone = threading.Event()
+        self._at = 0.0
+        if self._client.exists(f"/brokers/ids/{broker}", watch=self._changed) is None:
+            raise RuntimeError(f"broker {broker} is not registered")
+
+    def _changed(self, event: Any) -> None:
+        self._at = time.monotonic()
+        if event.type == EventType.DELETED:
+            self._gone.set()
+
+    def ended(self) -> float:
+        """When the registration went; waits for that."""
+        if not self._gone.wait(WAIT_S):
+            raise RuntimeError("ZooKeeper has not dropped the session of a killed broker")
+        return self._at
+
+    def close(self) -> None:
+        self._client.stop()
+        self._client.close()
 
 
 class Acknowledgements:
@@ -246,22 +284,25 @@ def _remove_logs(member: Any, topic: str) -> None:
 
 
 def _failover(_session: Session, brokers: Brokers) -> Metrics:
-    """From SIGKILL of a leader to the next acknowledgement, without the time of the session."""
+    """From the end of a killed leader's session to the next acknowledgement."""
     with brokers.admin() as admin:
         topic = f"killed-{next(_numbers)}"
         brokers.create(admin, topic, 1, leader=2)
         load = Acknowledgements(brokers.bootstrap, topic)
+        registration = Registration(brokers.zookeeper, 2)
         try:
             load.after(time.monotonic())
             killed = time.monotonic()
             brokers.members[2].kill()
-            gap = load.after(killed + 0.5) - killed
+            ended = registration.ended()
+            again = load.after(ended)
         finally:
             load.close()
+            registration.close()
         brokers.members[2].start()
         brokers.in_sync(admin, [topic])
         admin.delete_topics([topic])
-    return {"seconds": gap - SESSION_MS / 1000, "gap_s": gap}
+    return {"seconds": again - ended, "gap_s": again - killed}
 
 
 def _rolling_restart(_session: Session, brokers: Brokers) -> Metrics:
@@ -301,28 +342,31 @@ def _many(session: Session, brokers: Brokers) -> Metrics:
         brokers.members[other].start()
         brokers.in_sync(admin, names)
         restart = time.monotonic() - begin
-        begin = time.monotonic()
-        brokers.members[controller].kill()
-        _until_created(brokers, controller)
-        failover = time.monotonic() - begin - SESSION_MS / 1000
+        registration = Registration(brokers.zookeeper, controller)
+        try:
+            brokers.members[controller].kill()
+            with brokers.admin_without(controller) as live:
+                ended = registration.ended()
+                _until_created(live)
+                failover = time.monotonic() - ended
+        finally:
+            registration.close()
         brokers.members[controller].start()
         brokers.in_sync(admin, names)
     return {"create_s": created, "rss_mb": rss, "restart_s": restart, "failover_s": failover}
 
 
-def _until_created(brokers: Brokers, dead: int) -> None:
+def _until_created(admin: KafkaAdminClient) -> None:
     """Return when the new controller has made a topic with leaders."""
-    live = ",".join(f"127.0.0.1:{member.port}" for broker, member in brokers.members.items() if broker != dead)
-    with KafkaAdminClient(bootstrap_servers=live, retry_backoff_ms=5, retry_backoff_max_ms=20) as admin:
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            try:
-                admin.create_topics({f"after-{next(_numbers)}": {"num_partitions": 1, "replication_factor": 2}})
-                return
-            except KafkaError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(PAUSE_S)
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            admin.create_topics({f"after-{next(_numbers)}": {"num_partitions": 1, "replication_factor": 2}})
+            return
+        except KafkaError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE_S)
 
 
 _numbers = itertools.count()

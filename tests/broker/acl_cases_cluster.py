@@ -28,6 +28,7 @@ from broker.acl_case import (
 )
 from broker.acting import ANY_FILTER, ActingClient, binding, creation
 
+from kafkapy.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from kafkapy.protocol.messages.alter_configs import AlterConfigsRequest
 from kafkapy.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kafkapy.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
@@ -36,6 +37,7 @@ from kafkapy.protocol.messages.create_acls import CreateAclsRequest
 from kafkapy.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from kafkapy.protocol.messages.delete_acls import DeleteAclsRequest
 from kafkapy.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkapy.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kafkapy.protocol.messages.describe_cluster import DescribeClusterRequest
 from kafkapy.protocol.messages.describe_configs import DescribeConfigsRequest
 from kafkapy.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
@@ -334,6 +336,36 @@ def alter_user_scram_credentials(client: ActingClient, world: World, version: in
     )
     response = client(AlterUserScramCredentialsRequest(deletions=[], upsertions=[user]), version)
     return [each.error_code for each in response.results]
+
+
+@case(
+    ApiKeys.DESCRIBE_CLIENT_QUOTAS,
+    "all",
+    on_cluster(DESCRIBE_CONFIGS),
+    denied=[(CLUSTER_DENIED, None)],
+    allowed=(OK, []),
+)
+def describe_client_quotas(client: ActingClient, world: World, version: int) -> Any:
+    component = DescribeClientQuotasRequest.Component(entity_type="user", match_type=0, match=world.topic)
+    response = client(DescribeClientQuotasRequest(components=[component], strict=True), version)
+    return response.error_code, response.entries
+
+
+@case(
+    ApiKeys.ALTER_CLIENT_QUOTAS,
+    "only checked",
+    on_cluster(ALTER_CONFIGS),
+    denied=[[CLUSTER_DENIED]],
+    allowed=[OK],
+)
+def alter_client_quotas(client: ActingClient, world: World, version: int) -> Any:
+    Entry = AlterClientQuotasRequest.Entry
+    entry = Entry(
+        entity=[Entry.Entity(entity_type="user", entity_name=world.topic)],
+        ops=[Entry.Op(key="producer_byte_rate", value=1000.0, remove=False)],
+    )
+    response = client(AlterClientQuotasRequest(entries=[entry], validate_only=True), version)
+    return [each.error_code for each in response.entries]
 
 
 # --- delegation tokens --------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ NEED_NOTHING = {
     ApiKeys.API_VERSIONS: "asked before authentication",
     ApiKeys.SASL_HANDSHAKE: "authentication itself",
     ApiKeys.SASL_AUTHENTICATE: "authentication itself",
+    ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS: "a client may say how it is",
+    ApiKeys.PUSH_TELEMETRY: "a client may say how it is",
     ApiKeys.RENEW_DELEGATION_TOKEN: "the token decides: its owner and its renewers renew it",
     ApiKeys.EXPIRE_DELEGATION_TOKEN: "the token decides: its owner and its renewers let it expire",
 }

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 
 from kafkapy.broker import apis
-from kafkapy.broker.handlers import SERVED
+from kafkapy.broker.handlers import served_apis
 from kafkapy.broker.server import KafkaServer
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.properties import Properties
@@ -161,7 +161,7 @@ def between_brokers(request: pytest.FixtureRequest) -> Iterator[None]:
     """In modules with SERVES_BROKERS a broker serves the APIs between brokers, as in a cluster."""
     with pytest.MonkeyPatch.context() as patch:
         if getattr(request.module, "SERVES_BROKERS", False):
-            patch.setattr(apis, "served_apis", lambda _in_cluster: SERVED)
+            patch.setattr(apis, "served_apis", lambda _, zookeeper, telemetry: served_apis(True, zookeeper, telemetry))
         yield
 
 

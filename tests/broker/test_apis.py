@@ -203,5 +203,5 @@ def test_a_broker_that_can_have_no_other_serves_no_request_of_brokers(client: An
 
 
 def test_a_broker_with_zookeeper_offers_nothing_of_kraft_clusters() -> None:
-    assert SERVED.keys() - served_apis(True, True).keys() == NOT_WITH_ZOOKEEPER
-    assert served_apis(True, False) == SERVED
+    assert SERVED.keys() - served_apis(True, True, True).keys() == NOT_WITH_ZOOKEEPER
+    assert served_apis(True, False, True) == SERVED

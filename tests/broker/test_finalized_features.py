@@ -22,6 +22,7 @@ def test_features_that_are_known_are_supported_up_to_their_level() -> None:
     assert unsupported(KNOWN) == ""
     assert "kraft.version at level 1, which this broker does not know" in unsupported({**KNOWN, "kraft.version": 1})
     assert "supports levels 0 to 2" in unsupported({"transaction.version": 3})
+    assert "does not know" in unsupported({"metadata.version": 21}, zookeeper=True)
 
 
 def test_the_node_of_a_zookeeper_cluster_is_followed() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kafkapy.broker import large_messages
-from kafkapy.broker.large_messages import MANY_SURVIVORS, LargeMessages
+from kafkapy.broker.large_messages import LargeMessages
+from kafkapy.garbage import MANY_SURVIVORS
 
 WAIT_S = 60
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -13,12 +14,18 @@ from typing import Any
 import pytest
 from certificates import localhost, shared_ca
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import wait_until
 
-from kafkapy.broker.metrics import METRICS, BrokerCollector, reference
+from kafkapy.broker.metric_names import METRICS, reference
+from kafkapy.broker.metrics import BrokerCollector, Share, bucket_counts
 from kafkapy.broker.server import KafkaServer
+from kafkapy.protocol.header import encode_request
 from kafkapy.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
+from kafkapy.protocol.messages.fetch import FetchRequest
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkapy.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkapy.protocol.messages.offset_commit import OffsetCommitRequest
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +64,7 @@ def test_labels_are_those_of_the_table(broker: Any, client: Any, topic_name: str
     labels = {spec.name: set(spec.labels) for spec in METRICS}
     for family in BrokerCollector(broker).collect():
         for sample in family.samples:
-            assert set(sample.labels) - {"le"} == labels[family.name]
+            assert set(sample.labels) - {"le"} == labels[family.name], sample
 
 
 def test_traffic_is_counted_by_topic_and_by_request(scraped: Any) -> None:
@@ -109,6 +116,171 @@ def test_verifications_are_counted_and_timed(scraped: Any) -> None:
     found = scrape(address)
     assert found["kafka_server_addpartitionstotxnmanager_verificationfailure_total", ()] == 1
     assert found["kafka_server_addpartitionstotxnmanager_verificationtimems_count", ()] == 1
+
+
+def test_the_parts_of_a_requests_time_are_histograms(scraped: Any) -> None:
+    _, client, address = scraped
+    client.create_topic("timed")
+    for _ in range(5):
+        client.produce("timed", [(1, b"x")])
+    found = scrape(address)
+    prefix = "kafka_network_requestmetrics_"
+    for request, number in (("Produce", 5), ("CreateTopics", 1)):
+        labels = ("request", request)
+        for part in ("requestqueue", "local", "remote", "responsequeue", "responsesend", "throttle", "total"):
+            name = f"{prefix}{part}timems"
+            assert found[f"{name}_count", (labels,)] == number, name
+            buckets = [
+                value for (sample, found_labels), value in found.items()
+                if sample == f"{name}_bucket" and labels in found_labels
+            ]  # fmt: skip
+            assert buckets == sorted(buckets) and buckets[-1] == number
+        sums = {part: found[f"{prefix}{part}timems_sum", (labels,)] for part in ("local", "responsesend", "total")}
+        assert 0 < sums["local"] < sums["total"]
+        assert 0 < sums["responsesend"] < sums["total"]
+        assert found[f"{prefix}throttletimems_sum", (labels,)] == 0
+    assert found[f"{prefix}requestqueuetimems_sum", (("request", "Produce"),)] == 0
+    assert found[f"{prefix}requestqueuetimems_sum", (("request", "CreateTopics"),)] > 0
+    assert found[f"{prefix}responsequeuetimems_sum", (("request", "CreateTopics"),)] > 0
+
+
+def test_a_fetch_that_waits_is_in_the_purgatory_and_has_a_remote_time(scraped: Any) -> None:
+    server, client, address = scraped
+    topic_id = client.create_topic("awaited")
+    partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    request = FetchRequest(
+        max_wait_ms=60_000,
+        min_bytes=1,
+        max_bytes=1000,
+        topics=[FetchRequest.Topic(topic_id=topic_id, partitions=[partition])],
+    )
+    waiting = ("kafka_server_delayedoperationpurgatory_purgatorysize", (("delayedOperation", "Fetch"),))
+    assert scrape(address)[waiting] == 0
+    with socket.create_connection((server.endpoints[0].host, server.endpoints[0].port), 60) as consumer:
+        frame = encode_request(1, 13, 1, "c", request)
+        consumer.sendall(len(frame).to_bytes(4, "big") + frame)
+        wait_until(lambda: scrape(address)[waiting] == 1, "the fetch waits")
+        client.produce("awaited", [(1, b"x")])
+        assert consumer.recv(4)
+    found = scrape(address)
+    assert found[waiting] == 0
+    assert found["kafka_network_requestmetrics_remotetimems_sum", (("request", "Fetch"),)] > 0
+
+
+def test_a_reply_that_takes_several_writes_has_its_whole_sending_time(scraped: Any) -> None:
+    server, client, address = scraped
+    topic_id = client.create_topic("large")
+    for _ in range(20):
+        client.produce("large", [(1, b"x" * 900_000)])
+    size = 50_000_000
+    partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=size)
+    topics = [FetchRequest.Topic(topic_id=topic_id, partitions=[partition])]
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=size, topics=topics)
+    frame = encode_request(1, 13, 1, "c", request)
+    with socket.create_connection((server.endpoints[0].host, server.endpoints[0].port), 60) as consumer:
+        consumer.sendall(len(frame).to_bytes(4, "big") + frame)
+        left = 4 + int.from_bytes(consumer.recv(4, socket.MSG_WAITALL), "big") - 4
+        time.sleep(0.05)  # it cannot be sent meanwhile
+        while left:
+            left -= len(consumer.recv(min(left, 1 << 20)))
+    name = "kafka_network_requestmetrics_responsesendtimems_sum"
+    wait_until(lambda: scrape(address).get((name, (("request", "Fetch"),)), 0) >= 50, "the sending time is counted")
+
+
+def test_kafka_exporters_names_tell_offsets_replicas_members_and_lag(scraped: Any) -> None:
+    _, client, address = scraped
+    client.create_topic("orders", 2)
+    client.produce("orders", [(1, b"x")] * 5)
+    client(FindCoordinatorRequest(key="g", key_type=0), 1)
+    partition = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=2, committed_metadata="")
+    topics = [OffsetCommitRequest.Topic(name="orders", partitions=[partition])]
+    commit = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=topics)
+    wait_until(lambda: client(commit, 2).topics[0].partitions[0].error_code == 0, "the offset is committed")
+    found = scrape(address)
+    first, second = ((("partition", number), ("topic", "orders")) for number in "01")
+    assert found["kafka_brokers", ()] == 1
+    assert found["kafka_topic_partitions", (("topic", "orders"),)] == 2
+    for name, values in {
+        "current_offset": (5, 0),
+        "oldest_offset": (0, 0),
+        "leader": (1, 1),
+        "leader_is_preferred": (1, 1),
+        "replicas": (1, 1),
+        "in_sync_replica": (1, 1),
+        "under_replicated_partition": (0, 0),
+    }.items():
+        assert (found[f"kafka_topic_partition_{name}", first], found[f"kafka_topic_partition_{name}", second]) == values
+    group = ("consumergroup", "g")
+    assert found["kafka_consumergroup_members", (group,)] == 0
+    assert found["kafka_consumergroup_current_offset", (group, *first)] == 2
+    assert found["kafka_consumergroup_lag", (group, *first)] == 3
+    assert found["kafka_consumergroup_current_offset_sum", (group, ("topic", "orders"))] == 2
+    assert found["kafka_consumergroup_lag_sum", (group, ("topic", "orders"))] == 3
+
+
+def test_filters_and_the_limit_bound_the_series(tmp_path: Path, make_config: Any, connect: Any) -> None:
+    keys = {
+        "metrics.listeners": "127.0.0.1:0",
+        "kafkapy.metrics.topic.include": "^(orders|parts)",
+        "kafkapy.metrics.topic.exclude": "secret$",
+        "kafkapy.metrics.max.series": "13",
+    }
+    config = make_config(tmp_path, **{key.replace(".", "_"): value for key, value in keys.items()})
+    with KafkaServer(config) as server:
+        client = connect(server)
+        for topic in ("orders", "orders-secret", "parts", "other"):
+            client.create_topic(topic)
+            client.produce(topic, [(1, b"x" * 100)])
+        assert server.metrics_listener is not None
+        host, port = server.metrics_listener.bound[0]
+        found = scrape(f"http://{host}:{port}/metrics")
+    topics = {value for _, labels in found for name, value in labels if name == "topic"}
+    assert topics == {"", "orders", "parts"}
+    counted = "kafka_server_brokertopicmetrics_messagesin_total"
+    assert found[counted, (("topic", ""),)] == 4
+    by_partition = [name for name, labels in found if "partition" in dict(labels)]
+    assert len(by_partition) == 13
+    assert found["kafkapy_metrics_seriesdropped", ()] == 2 * (4 + 7) - 13
+
+
+def test_totals_over_topics_do_not_fall_when_a_topic_goes(scraped: Any) -> None:
+    _, client, address = scraped
+    counted = ("kafka_server_brokertopicmetrics_messagesin_total", (("topic", ""),))
+    for topic in ("stays", "goes"):
+        client.create_topic(topic)
+        client.produce(topic, [(1, b"x")] * 3)
+    assert scrape(address)[counted] == 6
+    client(DeleteTopicsRequest(topic_names=["goes"], timeout_ms=30_000), 4)
+    gone = ("kafka_topic_partitions", (("topic", "goes"),))
+    wait_until(lambda: gone not in scrape(address), "the topic is gone")
+    client.produce("stays", [(1, b"x")])
+    assert scrape(address)[counted] == 7
+
+
+def test_head_answers_without_a_body(scraped: Any) -> None:
+    _, _, address = scraped
+    with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=10) as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith("text/plain")
+        assert response.read() == b""
+    missing = urllib.request.Request(address.replace("/metrics", "/other"), method="HEAD")
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(missing, timeout=10)
+
+
+def test_a_share_covers_the_last_minute() -> None:
+    share = Share()
+    assert share.over_the_window(10, 0, 0) == 1
+    assert share.over_the_window(20, 10, 10) == 1
+    assert share.over_the_window(80, 10, 70) == 0
+    assert share.over_the_window(110, 25, 100) == pytest.approx(15 / 90)
+    assert share.over_the_window(120, 1, 2) == 0.5, "threads were replaced"
+
+
+def test_bucket_counts_are_cumulative() -> None:
+    counts = [0] * 32
+    counts[3], counts[7], counts[31] = 5, 2, 1
+    assert bucket_counts(counts, 10, range(2, 10, 2)) == [10, 15, 15, 17, 18]
 
 
 def test_other_paths_are_not_found(scraped: Any) -> None:

@@ -114,7 +114,7 @@ def test_a_policy_sees_and_refuses_topics(client: Client, plugin: Policies) -> N
     assert made.error_code == ErrorCode.NONE
     assert plugin.topics[-2:] == [
         RequestedTopic("yes", 2, 1, None, {"retention.ms": "5"}),
-        RequestedTopic("given", None, None, {0: [1]}, {}),
+        RequestedTopic("given", None, None, {0: (1,)}, {}),
     ]
     asked = len(plugin.topics)
     assert create(client, "yes").error_code == ErrorCode.TOPIC_ALREADY_EXISTS, "the broker's checks come first"

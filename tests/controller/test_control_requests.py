@@ -10,7 +10,8 @@ import pytest
 from kafkapy import errors
 from kafkapy._speedups.protocol.codec import decode_request
 from kafkapy._speedups.protocol.encoder import encode_message
-from kafkapy.controller import remote_channel
+from kafkapy.controller import broker_channel, remote_channel
+from kafkapy.controller.context import ControllerContext
 from kafkapy.controller.control_requests import request_of, response_of, version_of
 from kafkapy.controller.remote_channel import RemoteBrokerChannel
 from kafkapy.errors import ErrorCode
@@ -18,20 +19,21 @@ from kafkapy.metadata.broker_requests import (
     BrokerResponse,
     LeaderAndIsr,
     LeaderAndIsrPartition,
+    MetadataPartitions,
     StopReplica,
     StopReplicaPartition,
     UpdateMetadata,
     UpdateMetadataPartition,
 )
 from kafkapy.metadata.metadata_version import LATEST, MetadataVersion
-from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
+from kafkapy.metadata.znodes import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
 from kafkapy.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
 )
 from kafkapy.protocol.messages.stop_replica import StopReplicaResponse
-from kafkapy.protocol.messages.update_metadata import UpdateMetadataResponse
+from kafkapy.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from kafkapy.types import Endpoint, SecurityProtocol, TopicPartition, random_uuid
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -65,7 +67,7 @@ def on_the_wire(request: Any, version: int) -> list[Any]:
     """The requests as a broker decodes them."""
     return [
         decode_request(type(each), memoryview(encode_message(each, version)), version, True)[0]
-        for each in request_of(request, version, "INSIDE")
+        for each in asyncio.run(request_of(request, version, "INSIDE"))
     ]
 
 
@@ -235,3 +237,64 @@ def test_a_channel_that_is_closed_gives_up(monkeypatch: pytest.MonkeyPatch) -> N
             await sending
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("version", range(9))
+def test_brokers_share_the_encoded_metadata_and_have_epochs_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    partitions = MetadataPartitions()
+    partitions.update(METADATA.partitions)
+
+    async def run() -> list[Any]:
+        senders = {broker: Sender(0) for broker in (5, 6, 7)}
+        monkeypatch.setattr(remote_channel, "version_of", lambda _request, _level: version)
+        for broker, sender in senders.items():
+            request = METADATA._replace(broker_epoch=1000 + broker, partitions=partitions)
+            await RemoteBrokerChannel(broker, sender, LATEST, "INSIDE").send(request)
+        assert partitions.encoded.result() == senders[5].sent[0][1].body
+        return [sender.sent[0][1] for sender in senders.values()]
+
+    (plain,) = on_the_wire(METADATA, version)
+    for broker, sent in zip((5, 6, 7), asyncio.run(run()), strict=True):
+        assert sent.NAME == "UpdateMetadataRequest"
+        decoded, _ = decode_request(UpdateMetadataRequest, memoryview(sent.body), version, True)
+        assert decoded.broker_epoch == (1000 + broker if version >= 5 else -1)
+        decoded.broker_epoch = plain.broker_epoch
+        assert decoded == plain
+
+
+def test_a_step_with_many_partitions_becomes_several_requests_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_channel, "MAX_PARTITIONS", 3)
+    context = ControllerContext()
+    context.epoch, topic_id = 4, random_uuid()
+    context.live_brokers = {broker: BROKER._replace(id=broker, epoch=70 + broker) for broker in (5, 6)}
+    context.put_topic("t", topic_id, TopicAssignment(topic_id, {n: ReplicaAssignment((5, 6)) for n in range(8)}))
+    sent: dict[int, list[Any]] = {5: [], 6: []}
+
+    class Channels:
+        def send(self, broker_id: int, request: Any) -> None:
+            sent[broker_id].append(request)
+
+    async def run() -> None:
+        channels: Any = Channels()
+        batch = broker_channel.BrokerRequestBatch(1, context, channels)
+        for number in range(8):
+            partition = TopicPartition("t", number)
+            context.leadership[partition] = STATE
+            batch.add_leader_and_isr([5, 6], partition, STATE)
+            batch.add_stop_replica(6, partition, 7, delete=False)
+        await batch.send()
+
+    asyncio.run(run())
+    kinds = [LeaderAndIsr] * 3 + [UpdateMetadata] * 3
+    assert [type(each) for each in sent[5]] == kinds
+    assert [type(each) for each in sent[6]] == kinds + [StopReplica] * 3
+    for broker, requests in sent.items():
+        assert {each.broker_epoch for each in requests} == {70 + broker}
+        for kind in (LeaderAndIsr, UpdateMetadata):
+            parts = [list(each.partitions) for each in requests if isinstance(each, kind)]
+            assert [len(part) for part in parts] == [3, 3, 2]
+            assert [number for part in parts for _, number in part] == list(range(8))
+            assert all(each.topic_ids == {"t": topic_id} for each in requests if isinstance(each, kind))
+    assert all(one.partitions is other.partitions for one, other in zip(sent[5][3:], sent[6][3:6], strict=True))

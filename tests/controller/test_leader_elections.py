@@ -130,7 +130,9 @@ def test_the_balance_gives_leaderships_back(monkeypatch: pytest.MonkeyPatch) -> 
     run_several(test)
 
 
-def test_a_small_imbalance_stays() -> None:
+def test_a_small_imbalance_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_balance, "FIRST_S", 1e6)
+
     async def test(cluster: SeveralBrokers) -> None:
         await create(cluster, {number: [1, 2] for number in range(10)})
         await cluster.alter_isr(T0, (1,))

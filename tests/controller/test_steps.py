@@ -12,7 +12,7 @@ from controller.conftest import RecordingBroker
 from waiting import until, until_not
 
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
-from kafkapy.controller.context import ControllerContext
+from kafkapy.controller.context import ControllerContext, PartitionStatus, Replica, ReplicaStatus
 from kafkapy.controller.controller_store import ControllerStore
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import BrokerResponse, LeaderAndIsr, StopReplica
@@ -147,9 +147,11 @@ def known(context: ControllerContext) -> dict[str, Any]:
     return {
         "ids": dict(context.topic_ids),
         "assignments": dict(context.assignments),
-        "partitions": context.all_partitions(),
+        "partitions": list(context.all_partitions()),
         "leaders": {partition: state.leader for partition, state in context.leadership.items()},
         "status": dict(context.partition_status),
+        "leaderless": dict(context.leaderless),
+        "new": dict(context.new_replicas),
         "replicas": {topic: dict(each) for topic, each in context.replica_status.items()},
         "deleting": (
             set(context.topics_to_delete),
@@ -166,8 +168,8 @@ def test_a_topic_is_forgotten_as_a_whole() -> None:
     context.put_topic("t", random_uuid(), assignment)
     for partition in (T0, T1):
         context.leadership[partition] = PartitionState(0, 0, (0,), 1)
-        context.partition_status[partition] = "x"  # type: ignore[assignment]
-    context.replica_status["t"] = {}
+        context.put_partition_state(partition, PartitionStatus.OFFLINE)
+        context.put_replica_state(Replica(partition, 0), ReplicaStatus.NEW)
     context.offline_dir_partitions[3] = {T0, TopicPartition("other", 0)}
     for each in (context.topics_to_delete, context.topics_deletion_started, context.topics_deletion_ineligible):
         each.add("t")

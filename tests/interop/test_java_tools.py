@@ -112,3 +112,25 @@ def test_delete_records_and_log_dirs_tools(version: str, broker: Any, tmp_path: 
         "--describe", "--topic-list", topic,
     )  # fmt: skip
     assert f'"partition":"{topic}-0"' in described
+
+
+def test_config_command_sets_and_shows_quotas(version: str, broker: Any) -> None:
+    tool = ("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap)
+    user, client = ("--entity-type", "users", "--entity-name", f"u-{version}"), ("--entity-type", "clients")
+    run(version, *tool, *user, "--alter", "--add-config", "producer_byte_rate=1048576,request_percentage=150.5")
+    run(version, *tool, *user, *client, "--entity-default", "--alter", "--add-config", "consumer_byte_rate=2048")
+    described = run(version, *tool, *user, "--describe")
+    assert "producer_byte_rate=1048576.0" in described and "request_percentage=150.5" in described
+    both = run(version, *tool, *user, *client, "--entity-default", "--describe")
+    assert "consumer_byte_rate=2048.0" in both and "the default client-id" in both
+    run(version, *tool, *user, "--alter", "--delete-config", "producer_byte_rate,request_percentage")
+    assert "producer_byte_rate" not in run(version, *tool, *user, "--describe")
+    ip = ("--entity-type", "ips", "--entity-name", "10.2.3.4")
+    run(version, *tool, *ip, "--alter", "--add-config", "connection_creation_rate=50")
+    assert "connection_creation_rate=50.0" in run(version, *tool, *ip, "--describe")
+    run(version, *tool, *client, "--entity-name", "c", "--alter", "--add-config", "controller_mutation_rate=2.5")
+    assert "controller_mutation_rate=2.5" in run(version, *tool, *client, "--entity-name", "c", "--describe")
+    bounded = (*client, "--entity-name", "c")
+    for entity, key in ((ip, "connection_creation_rate"), (bounded, "controller_mutation_rate")):
+        run(version, *tool, *entity, "--alter", "--delete-config", key)
+        assert key not in run(version, *tool, *entity, "--describe")

@@ -225,12 +225,6 @@ def test_configs(cluster: Cluster, tools: ToolRunner, topic: str) -> None:
             f"broker {broker} knows the default",
         )
     tools.done(CONFIGS, "--alter", *default, "--delete-config", "log.cleaner.backoff.ms")
-    quota = ("--entity-type", "users", "--entity-name", "alice")
-    tools.done(CONFIGS, "--alter", *quota, "--add-config", "producer_byte_rate=1024")
-    wait_until(
-        lambda: "producer_byte_rate=1024.0" in tools.done(CONFIGS, "--describe", *quota), "the quota is described"
-    )
-    tools.done(CONFIGS, "--alter", *quota, "--delete-config", "producer_byte_rate")
 
 
 def test_cluster_tool(cluster: Cluster, tools: ToolRunner) -> None:

@@ -11,10 +11,15 @@ from kazoo.client import KazooClient
 from metadata.shared_store_contract import SharedStoreContract
 
 from kafkapy.metadata.store import (
+    Create,
     MetadataStore,
     StoreUnavailableError,
 )
 from kafkapy.metadata.zookeeper import ZooKeeperStore
+from kafkapy.metadata.zookeeper_multi_read import MultiRead
+
+UNKNOWN_TO_THE_SERVER = 97
+"""The code of no request."""
 
 
 @pytest.mark.filterwarnings("ignore:No chroot path exists")  # the store makes it
@@ -57,5 +62,28 @@ class TestZooKeeperStore(SharedStoreContract):
                 await asyncio.to_thread(client.stop)
                 client.close()
             assert (await store.get("/none"))[0] == b""
+
+        self.run(test)
+
+    @pytest.mark.parametrize("knows_multi_read", [True, False])
+    def test_thousands_of_nodes_are_read_in_order(
+        self, knows_multi_read: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also from servers before 3.6, which refuse the request for many nodes."""
+        if not knows_multi_read:
+            monkeypatch.setattr(MultiRead, "type", UNKNOWN_TO_THE_SERVER)
+
+        async def test(store: MetadataStore) -> None:
+            assert isinstance(store, ZooKeeperStore)
+            paths = [f"/many-{number}" for number in range(1000)]
+            await store.commit([Create(path, path.encode()) for path in paths[::2]])
+            await store.set(paths[0], b"again")
+            found = await store.get_many(paths)
+            values = [None if node is None else node[0] for node in found]
+            assert values == [b"again", *(None if n % 2 else paths[n].encode() for n in range(1, 1000))]
+            versions = [None if node is None else node[1].version for node in found]
+            assert versions == [1, *(None if n % 2 else 0 for n in range(1, 1000))]
+            assert found[0] == await store.get(paths[0])
+            assert store._reads_many is knows_multi_read
 
         self.run(test)

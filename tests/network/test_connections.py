@@ -259,11 +259,37 @@ def test_the_inter_broker_listener_makes_room_for_itself(network):
 
 
 def test_new_connections_are_slowed_to_the_creation_rate(network):
-    net = network(max_connection_creation_rate=20.0)
-    clients = [net.client() for _ in range(25)]  # 20 at once, the others as tokens come
+    # Two windows of a second: 20 connections at once, then one in 50 ms.
+    net = network(max_connection_creation_rate=20.0, quota_window_num=2)
+    clients = [net.client() for _ in range(25)]
     for client in clients:
         client.send(b"x")
     assert all(client.receive()[1] == b"x" for client in clients)
+    rate, ((_, throttled_ms, throttled_address_ms),) = net.server.quotas.creation_rates()
+    assert 0 < rate <= 25 and throttled_ms > 0 and throttled_address_ms == 0
+
+
+def test_an_address_above_its_creation_rate_is_closed_and_does_not_count(network, eventually):
+    net = network()
+    assert net.client().ask(b"x") == b"x"
+    net.server.quotas.set_address_rates(0.0, {"127.0.0.1": 1.0, "10.0.0.1": 5.0})
+    served = [net.client() for _ in range(10)]
+    for client in served:
+        client.send(b"x")
+    assert all(client.receive()[1] == b"x" for client in served)
+    refused = [net.client() for _ in range(3)]
+    assert all(client.closed_by_broker() for client in refused)
+    assert net.server.quotas.count == 11
+    assert net.server.quotas.creation_rates()[1][0][2] > 0
+    net.server.quotas.set_address_rates(0.0, {})
+    assert net.client().ask(b"x") == b"x"
+
+
+def test_the_default_rate_of_addresses_yields_to_their_own(network):
+    net = network()
+    net.server.quotas.set_address_rates(0.1, {"127.0.0.1": 1000.0})
+    clients = [net.client() for _ in range(20)]
+    assert all(client.ask(b"x") == b"x" for client in clients)
 
 
 def test_idle_connections_are_closed_least_recently_used_first(network, eventually):

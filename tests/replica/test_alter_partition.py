@@ -47,6 +47,7 @@ class Controller:
         self.answers: list[Any] = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.disconnected: list[int] = []
         self.closed = False
 
     async def send(
@@ -62,6 +63,9 @@ class Controller:
             raise answer
         response = self.granted(asked) if answer is None else answer(asked)
         return AlterPartitionResponse.decode(response.encode(chosen), chosen)
+
+    def disconnect(self, broker_id: int) -> None:
+        self.disconnected.append(broker_id)
 
     async def close(self) -> None:
         self.closed = True
@@ -98,6 +102,32 @@ def run(test: Callable[[Controller, AlterPartitionManager], Awaitable[None]], **
         finally:
             await manager.close()
         assert controller.closed
+
+    asyncio.run(body())
+
+
+def test_a_controller_that_stands_still_is_not_waited_for_once_another_is_elected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(alter_partition, "LOOK_S", 0.001)
+
+    async def body() -> None:
+        controller = Controller()
+        elected = [8]
+        manager = AlterPartitionManager(1, controller, lambda: elected[0], lambda: 4711)
+        controller.gate.clear()
+        waiting = asyncio.create_task(manager.alter(change()))
+        await until(lambda: controller.received, "the first controller has the request")
+        # None is known: the request stays where it is.
+        elected[0] = -1
+        await asyncio.sleep(0.01)
+        assert (controller.disconnected, len(controller.received)) == ([], 1)
+        elected[0] = 9
+        await until(lambda: len(controller.received) == 2, "the next controller has the request")
+        controller.gate.set()
+        assert (await waiting).isr == (1, 2)
+        assert ([broker for broker, _ in controller.received], controller.disconnected) == ([8, 9], [8])
+        await manager.close()
 
     asyncio.run(body())
 

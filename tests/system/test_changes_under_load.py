@@ -65,7 +65,7 @@ class Load:
             {"bootstrap.servers": self._bootstrap, "group.id": "load", "auto.offset.reset": "earliest"}
         )
         consumer.subscribe(["load"])
-        while not self._stop.is_set() or len(self.read) < len(self.acknowledged):
+        while self._threads[0].is_alive() or len(self.read) < len(self.acknowledged):
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
                 self.read.append(int(message.value()))

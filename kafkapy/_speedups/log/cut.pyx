@@ -6,7 +6,14 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.error_codes cimport ERROR_OFFSET_OUT_OF_RANGE
-from kafkapy._speedups.base.posix cimport atomic_store, is_shortage, pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.base.posix cimport (
+    atomic_store,
+    is_shortage,
+    monotonic_ns,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+from kafkapy._speedups.base.time_counter cimport TimeCounter, count_time, time_of
 from kafkapy._speedups.log.index cimport index_sync
 from kafkapy._speedups.log.layout cimport LogState, Waiter
 from kafkapy._speedups.log.private cimport private_of
@@ -48,6 +55,14 @@ from kafkapy._speedups.records.file_records cimport (
 
 cdef enum:
     NEVER = 0x7FFFFFFFFFFFFFFF      # flush.messages is not set
+
+cdef TimeCounter flushes            # of every log of this process
+
+
+def flush_times():
+    """The flushes of every log of this process: the total in ns, and a list whose number i counts those that took less
+    than 2**i microseconds (and not less than 2**(i-1))."""
+    return time_of(&flushes)
 
 
 cdef bint is_fenced_locked(LogState* log, int32_t leader_epoch) noexcept nogil:
@@ -306,7 +321,7 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
     cdef vector[SegmentState*] held
     cdef vector[int64_t] sizes
     cdef vector[Waiter] woken
-    cdef int64_t end, recovery_point, truncations, written, unflushed = 0
+    cdef int64_t end, recovery_point, truncations, written, started, unflushed = 0
     cdef size_t i
     cdef bint new_names = False, first = False, nothing_new, closing
     cdef int failure = 0
@@ -338,6 +353,7 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
         first = (appended and held.size() > 0 and recovery_point <= log.segments.front().base_offset
                  and private_of(log).flushed <= recovery_point)
     pthread_mutex_unlock(&log.mutex)
+    started = monotonic_ns()
     for i in range(held.size()):
         if failure == 0 and sizes[i] > 0:
             failure = sync_segment(log, held[i], i + 1 < held.size())
@@ -353,6 +369,8 @@ cdef int sync_segments(LogState* log, int64_t limit, bint appended) noexcept nog
         failure = path_sync(private_of(log).directory)
         if failure == 0 and first:
             failure = path_sync(private_of(log).directory.substr(0, private_of(log).directory.rfind(<const char*>b"/")))
+    if held.size():
+        count_time(&flushes, monotonic_ns() - started)
     pthread_mutex_lock(&log.mutex)
     if log.deleted:
         failure = 0             # a delete took its files away meanwhile

@@ -7,11 +7,20 @@ wait in the backlog meanwhile.
 """
 
 from libc.stdint cimport int16_t, int64_t
+from libcpp.deque cimport deque
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.posix cimport pthread_mutex_t
 from kafkapy._speedups.network.connection cimport ConnectionRegistry, ConnectionRegistryState
 from kafkapy._speedups.network.mailbox cimport Mailbox
+
+cdef enum:
+    MAX_THROTTLED = 1000        # sockets; of more, the oldest are closed early
+
+cdef struct ThrottledSocket:
+    # A connection that is closed after the throttle time of its address.
+    int fd
+    int64_t close_at_ns
 
 cdef cppclass AcceptorState:
     ConnectionRegistryState* registry
@@ -27,6 +36,7 @@ cdef cppclass AcceptorState:
     size_t next
     int64_t failure_said_ns     # time of the last log line about errors of accept, 0: never
     int64_t full_said_ns        # the same for the limit of connections
+    deque[ThrottledSocket] throttled    # in the order of their close, which differs by less than a window
 
 cdef class Acceptor:
     cdef AcceptorState* state

@@ -2,7 +2,7 @@
 
 cimport cython
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, errno
-from libc.stdint cimport int16_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, int64_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport strerror
 from libcpp.string cimport string
@@ -35,7 +35,14 @@ from kafkapy._speedups.network.connection cimport (
     connection_open,
     network_log,
 )
-from kafkapy._speedups.network.connection_quotas cimport quota_admit, quota_forget, quota_put_back, quota_wait
+from kafkapy._speedups.network.connection_quotas cimport (
+    ADDRESS_IS_THROTTLED,
+    CONNECTION_ADMITTED,
+    Admission,
+    quota_admit,
+    quota_forget,
+    quota_wait,
+)
 from kafkapy._speedups.network.mailbox cimport MAIL_CONNECTION, Mail, Mailbox, mailbox_post
 from kafkapy._speedups.network.processor cimport Processor
 
@@ -123,6 +130,7 @@ cdef bint wait_for_slot(AcceptorState* a) noexcept nogil:
     cdef char line[256]
     cdef int64_t wait
     while not atomic_load(&a.stop):
+        close_throttled(a, monotonic_ns())
         wait = quota_wait(a.registry.quotas, a.listener_index, a.event_fd, monotonic_ns())
         if wait == 0:
             return True
@@ -130,8 +138,23 @@ cdef bint wait_for_slot(AcceptorState* a) noexcept nogil:
             snprintf(line, sizeof(line),
                      b"New connections wait: the listener or the broker has reached max.connections")
             network_log(a.registry, LEVEL_WARNING, LOGGER_ACCEPTOR, line)
-        pause(a, -1 if wait < 0 else <int>min((wait + 999_999) // 1_000_000, <int64_t>1000))
+        wait = min(until_close(a), 1_000_000_000 if wait < 0 else wait)
+        pause(a, <int>min((wait + 999_999) // 1_000_000, <int64_t>1000))
     return False
+
+
+cdef int64_t until_close(AcceptorState* a) noexcept nogil:
+    """Ns until a throttled connection is to be closed; without any, a long time."""
+    if a.throttled.empty():
+        return <int64_t>3600 * 1_000_000_000
+    return max(a.throttled.front().close_at_ns - monotonic_ns(), <int64_t>0)
+
+
+cdef void close_throttled(AcceptorState* a, int64_t now_ns) noexcept nogil:
+    while not a.throttled.empty() and (a.throttled.front().close_at_ns <= now_ns
+                                       or a.throttled.size() > MAX_THROTTLED):
+        close(a.throttled.front().fd)
+        a.throttled.pop_front()
 
 
 cdef void admit(AcceptorState* a, int fd) noexcept nogil:
@@ -142,7 +165,10 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
     cdef int port
     cdef int local_port
     cdef bint same_host
-    cdef int64_t maximum
+    cdef int64_t detail
+    cdef int64_t now_ns = monotonic_ns()
+    cdef Admission admission
+    cdef ThrottledSocket throttled
     cdef ConnectionInfo* info
     cdef Mail mail
     port = socket_address(fd, 1, text, sizeof(text))
@@ -152,13 +178,19 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
     host.assign(<const char*>text)
     local_port = socket_address(fd, 0, text, sizeof(text))
     local_host.assign(<const char*>text)
-    if not quota_admit(a.registry.quotas, a.listener_index, host, &maximum):
+    admission = quota_admit(a.registry.quotas, a.listener_index, host, now_ns, &detail)
+    if admission == ADDRESS_IS_THROTTLED:
+        throttled.fd = fd
+        throttled.close_at_ns = now_ns + detail * 1_000_000
+        a.throttled.push_back(throttled)
+        return
+    if admission != CONNECTION_ADMITTED:
         close(fd)
         atomic_count(&a.registry.refused_per_ip, 1)
         snprintf(line, sizeof(line),
                  b"Address %s has its maximum of %lld connections (max.connections.per.ip); "
                  b"the broker rejects another one",
-                 host.c_str(), <long long>maximum)
+                 host.c_str(), <long long>detail)
         network_log(a.registry, LEVEL_INFO, LOGGER_ACCEPTOR, line)
         return
     same_host = local_port >= 0 and host == local_host
@@ -186,7 +218,6 @@ cdef bint accept_one(AcceptorState* a) noexcept nogil:
         admit(a, fd)
         return True
     error = errno
-    quota_put_back(a.registry.quotas, a.listener_index)
     if error == EINTR or error == ECONNABORTED:
         return True
     if error == EAGAIN:
@@ -203,10 +234,15 @@ cdef bint accept_one(AcceptorState* a) noexcept nogil:
 cdef void accept_loop(AcceptorState* a) noexcept nogil:
     cdef uint64_t value
     cdef int ready
+    cdef int wait
     cdef int i
     block_all_signals()
     while not atomic_load(&a.stop):
-        ready = wait_for(a.listen_fd, a.event_fd, -1)
+        close_throttled(a, monotonic_ns())
+        wait = -1
+        if not a.throttled.empty():
+            wait = <int>min((until_close(a) + 999_999) // 1_000_000, <int64_t>1000)
+        ready = wait_for(a.listen_fd, a.event_fd, wait)
         if ready & 2:
             eventfd_read(a.event_fd, &value)
         if not ready & 1:
@@ -214,6 +250,7 @@ cdef void accept_loop(AcceptorState* a) noexcept nogil:
         for i in range(ACCEPTED_PER_TURN):
             if not wait_for_slot(a) or not accept_one(a):
                 break
+    close_throttled(a, INT64_MAX)
 
 
 @cython.no_gc_clear

@@ -16,7 +16,7 @@ from kafkapy._speedups.network.channel_handler cimport (
 from kafkapy._speedups.network.connection cimport CLOSED_BY_BROKER, CLOSED_BY_PEER, LEVEL_INFO
 from kafkapy._speedups.network.frame_reader cimport reader_fill
 from kafkapy._speedups.network.memory_pool cimport pool_available
-from kafkapy._speedups.network.selector cimport MUTE_MEMORY, selector_touch, selector_want
+from kafkapy._speedups.network.selector cimport MUTE_MEMORY, MUTE_THROTTLED, selector_touch, selector_want
 
 
 cdef void reading_ends(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
@@ -65,6 +65,9 @@ cdef void peer_shut_down(ProcessorState* p, KafkaChannel* channel) noexcept nogi
         and channel.request.api.waits_for_records
             and channel.ahead == NULL and channel.transport.functions.ended(&channel.transport)):
         channel_close(p, channel, CLOSED_BY_PEER)
+    elif (channel.mute == MUTE_THROTTLED and channel.ahead == NULL
+            and channel.transport.functions.ended(&channel.transport)):
+        channel_close(p, channel, CLOSED_BY_PEER)       # a throttle time may be long
 
 
 cdef void channel_event(ProcessorState* p, KafkaChannel* channel, unsigned int events) noexcept nogil:

@@ -15,6 +15,7 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.send cimport Send
+from kafkapy._speedups.base.time_counter cimport TimeCounter
 from kafkapy._speedups.network.connection cimport ConnectionRegistryState
 from kafkapy._speedups.network.frame_reader cimport FrameReader
 from kafkapy._speedups.network.mailbox cimport Mail, Mailbox
@@ -24,13 +25,23 @@ from kafkapy._speedups.network.purgatory cimport PurgatoryState
 from kafkapy._speedups.network.request_channel cimport RequestChannelState
 from kafkapy._speedups.network.selector cimport KafkaChannel, SelectorState
 from kafkapy._speedups.network.worker_pool cimport WorkerPoolState
-from kafkapy._speedups.requests.data_plane cimport DataPlaneState, LeftMemory
+from kafkapy._speedups.requests.data_plane cimport API_KEY_LIMIT, DataPlaneState, LeftMemory
 from kafkapy._speedups.requests.request_header cimport ApiTableState
 
 cdef enum:
     COPIED_FRAME = 8 * 1024         # bytes; larger frames are handled in place
     FRAMES_A_TURN = 64              # of one connection, before the turn of others
     READ_TURN = 1024 * 1024         # bytes of one connection, likewise
+
+# Times of the answered requests of one API, counted by the Processor's thread. A time that most requests do not have is
+# counted only where there is one: the others cost nothing, and the reader adds them to the lowest bucket.
+cdef struct ApiTimes:
+    TimeCounter queue               # in the RequestChannel, waiting for Python
+    TimeCounter local               # in the handler
+    TimeCounter remote              # parked
+    TimeCounter response_queue      # from Python's answer to this thread
+    TimeCounter send                # from the first write of the reply to its last byte
+    TimeCounter throttle            # muted after the reply, for a quota
 
 cdef cppclass ProcessorState:
     DataPlaneState* plane
@@ -43,6 +54,7 @@ cdef cppclass ProcessorState:
     SelectorState selector
     FrameReader reader
     PurgatoryState purgatory
+    PurgatoryState throttled                            # connections, until their throttle time is over
     unordered_map[int64_t, KafkaChannel*] channels      # by connection id; owns them
     unordered_map[uint64_t, KafkaChannel*] in_flight    # by token: parked, asked or with Python
     int pushed                              # requests in the RequestChannel without a signal yet
@@ -71,6 +83,9 @@ cdef cppclass ProcessorState:
     int64_t stop_at_ns                      # atomic; 0: run; else stop, at the latest then (monotonic)
     int64_t started_ns                      # atomic
     int64_t connections                     # atomic, for the metrics
+    int64_t delayed[API_KEY_LIMIT]          # atomic: requests in the purgatory, by API
+    ApiTimes times[API_KEY_LIMIT]
+    unordered_map[int64_t, int64_t] sending # connection -> start of a reply that the first write did not finish
     # Connections that are not ready (channel_stages.pyx).
     deque[Due] setups                       # in the order of their time
     vector[Due] farewells                   # of failed authentications: few
@@ -109,6 +124,10 @@ cdef void hand_to_python(ProcessorState* p, KafkaChannel* channel) noexcept nogi
 # Queues a connection with received bytes for the end of this turn or the next.
 cdef void channel_be_ready(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 cdef void channel_unmute(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil
+# Counts the parts of the time of a request that gets its answer now.
+cdef void channel_count_parts(ProcessorState* p, PendingRequest* pending) noexcept nogil
+# Takes a request out of the purgatory, before its deadline.
+cdef void leave_purgatory(ProcessorState* p, PendingRequest* pending) noexcept nogil
 cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) noexcept nogil
 # Ends a request, after its reply or without one.
 cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogil
@@ -116,6 +135,8 @@ cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogi
 cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* send) noexcept nogil
 # Pushes requests that found the RequestChannel full, as many as fit now.
 cdef void request_push_backlog(ProcessorState* p) noexcept nogil
+# Begins a request whose connection has its quotas now.
+cdef void request_begin(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 # Resumes a parked or asked request.
 cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_out) noexcept nogil
 # Wakes a request that may be parked, asked about or away.

@@ -4,7 +4,7 @@ from cython.operator cimport dereference
 from libc.errno cimport ECONNRESET, EPIPE, ETIMEDOUT
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcpy, memset, strerror
+from libc.string cimport memset, strerror
 from libcpp.unordered_map cimport unordered_map
 from posix.unistd cimport close
 
@@ -19,7 +19,15 @@ from kafkapy._speedups.base.posix cimport (
     monotonic_ns,
 )
 from kafkapy._speedups.base.send cimport Send, send_free, send_leave
+from kafkapy._speedups.base.time_counter cimport count_time_alone
 from kafkapy._speedups.base.transport cimport transport_send, transport_write_event
+from kafkapy._speedups.network.channel_quotas cimport (
+    quotas_before_reply,
+    quotas_count_sending,
+    quotas_ready,
+    quotas_throttle,
+    quotas_use,
+)
 from kafkapy._speedups.network.connection cimport (
     CLOSED_AT_STOP,
     CLOSED_BY_BROKER,
@@ -49,13 +57,13 @@ from kafkapy._speedups.network.frame_reader cimport (
     PLACE_SCRATCH,
     FrameStatus,
     WholeFrame,
+    reader_copy,
     reader_donate,
     reader_next,
     reader_release,
     reader_stash,
 )
 from kafkapy._speedups.network.mailbox cimport MAIL_SENT, Mailbox, mailbox_post_token
-from kafkapy._speedups.network.memory_pool cimport buffer_take, pool_reserve
 from kafkapy._speedups.network.pending_request cimport (
     PendingRequest,
     pending_new,
@@ -88,6 +96,7 @@ from kafkapy._speedups.network.selector cimport (
 from kafkapy._speedups.network.worker_pool cimport worker_pool_submit
 from kafkapy._speedups.requests.data_plane cimport (
     API_SASL_AUTHENTICATE,
+    ASK_QUOTAS,
     OUTCOME_ASK,
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
@@ -95,6 +104,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     OUTCOME_RESUME,
     OUTCOME_WORKER,
     ApiCounters,
+    Ask,
     Frame,
     Outcome,
 )
@@ -112,6 +122,15 @@ cdef extern from * nogil:
     static inline int kp_bits(uint64_t n) { return n ? 64 - __builtin_clzll(n) : 0; }
     """
     int bits_of "kp_bits"(uint64_t n)
+
+cdef Ask quota_ask
+quota_ask.kind = ASK_QUOTAS
+
+
+cdef void leave_purgatory(ProcessorState* p, PendingRequest* pending) noexcept nogil:
+    if pending.wait.place:
+        purgatory_remove(&p.purgatory, &pending.wait)
+        atomic_count_alone(&p.delayed[pending.frame.api_key], -1)
 
 
 # ---- closing ---------------------------------------------------------------------------------------------------------
@@ -132,7 +151,7 @@ cdef void channel_forget_request(ProcessorState* p, KafkaChannel* channel) noexc
         return
     channel.request = NULL
     if pending.wait.place:
-        purgatory_remove(&p.purgatory, &pending.wait)
+        leave_purgatory(p, pending)
     if not p.in_flight.empty():
         p.in_flight.erase(pending.frame.token)
     if p.kept != NULL:
@@ -145,6 +164,7 @@ cdef void channel_close(ProcessorState* p, KafkaChannel* channel, int reason) no
     if channel.closed:
         return
     selector_remove(&p.selector, channel)
+    purgatory_remove(&p.throttled, &channel.throttle)
     channel.closed = True
     if channel.away:
         # Its descriptor must not become another connection's while a thread still sends to it.
@@ -167,6 +187,7 @@ cdef void close_for_good(ProcessorState* p, KafkaChannel* channel, int reason) n
     channel.farewell = NULL
     reader_release(&p.reader, channel)
     p.channels.erase(channel.info.id)
+    p.sending.erase(channel.info.id)
     atomic_store(&p.connections, p.channels.size())
     connection_closed(p.registry, channel.info, reason)
     p.closed.push_back(channel)
@@ -200,6 +221,7 @@ cdef void channel_say_farewell(ProcessorState* p, KafkaChannel* channel) noexcep
         return
     channel.send = channel.farewell
     channel.farewell = NULL
+    channel.send_sensor = NULL
     channel.send_api = API_SASL_AUTHENTICATE
     channel.send_received_ns = monotonic_ns()
     channel_write(p, channel)
@@ -240,13 +262,12 @@ cdef bint channel_separate(ProcessorState* p) noexcept nogil:
     p.reader.start = p.reader.end = 0
     if p.doing == DOING_SEND:
         channel.away = True
+        p.sending[channel.info.id] = p.now_ns
         selector_want(&p.selector, channel, channel.interest & ~EPOLLOUT)
     else:
         if p.doing_in_place:
-            if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
+            if reader_donate(&p.reader, channel, pending) < 0:
                 return False
-            pending.reserved = pending.capacity
-            pool_reserve(p.pool, pending.reserved)
         p.in_flight[pending.frame.token] = channel
         pending.away = True
         pending.woken = False
@@ -292,6 +313,16 @@ cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) n
     atomic_count(&counters.total_histogram[slot if slot < 31 else 31], 1)
 
 
+cdef void channel_count_parts(ProcessorState* p, PendingRequest* pending) noexcept nogil:
+    cdef ApiTimes* times = &p.times[pending.frame.api_key]
+    count_time_alone(&times.local, pending.local_ns)
+    if pending.remote_ns > 0:
+        count_time_alone(&times.remote, pending.remote_ns)
+    elif pending.local_ns > 0 and pending.taken_ns and pending.api == NULL:
+        count_time_alone(&times.queue, pending.taken_ns - pending.parked_ns)
+        count_time_alone(&times.response_queue, p.now_ns - pending.taken_ns - pending.local_ns)
+
+
 cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     """Finishes a request after its reply, or without one: the next request may come."""
     atomic_store(&channel.info.in_flight, 0)
@@ -310,6 +341,7 @@ cdef void channel_write(ProcessorState* p, KafkaChannel* channel) noexcept nogil
     cdef NetworkThread* thread = NULL
     cdef Mailbox* mailbox = p.mailbox
     cdef uint64_t id = <uint64_t>channel.info.id
+    cdef int64_t started = 0 if channel.send_sensor == NULL else monotonic_ns()
     if channel.send.pieces.size() > 1:
         thread = may_be_left(p, channel, DOING_SEND, False)
     status = transport_send(&channel.transport, channel.send, &written)
@@ -321,6 +353,8 @@ cdef void channel_write(ProcessorState* p, KafkaChannel* channel) noexcept nogil
             atomic_add(&p.alone, -1)
             become_spare(thread)
         thread.may_leave = False
+    if channel.send_sensor != NULL:
+        quotas_count_sending(channel, started)
     after_sending(p, channel, status, written)
 
 
@@ -335,6 +369,8 @@ cdef void channel_sent(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
 cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, int64_t written) noexcept nogil:
     cdef char why[320]
     cdef const char* reason
+    cdef int64_t started = p.now_ns
+    cdef unordered_map[int64_t, int64_t].iterator earlier
     if written:
         atomic_count_alone(&channel.info.bytes_out, written)
         selector_touch(&p.selector, channel, p.now_ns)
@@ -350,11 +386,19 @@ cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, in
         channel_log_closing(p, channel, LEVEL_WARNING, why)
         channel_close(p, channel, CLOSED_BY_BROKER)
         return
+    if not p.sending.empty():
+        earlier = p.sending.find(channel.info.id)
+        if earlier != p.sending.end():
+            started = dereference(earlier).second
     if status == 0:
+        p.sending[channel.info.id] = started
         selector_want(&p.selector, channel, channel.interest | transport_write_event(&channel.transport))
         return
+    if not p.sending.empty():
+        p.sending.erase(channel.info.id)
     atomic_count(&p.plane.apis[channel.send_api].response_bytes, channel.send.size)
     channel_count_total(p, channel.send_api, channel.send_received_ns)
+    count_time_alone(&p.times[channel.send_api].send, p.now_ns - started)
     if channel.record != NULL:
         request_record_post(p.plane.events, channel.record, channel.send.size, p.now_ns - channel.send_received_ns)
         channel.record = NULL
@@ -375,9 +419,11 @@ cdef RequestRecord* record_of(ProcessorState* p, PendingRequest* pending) noexce
 
 cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* send) noexcept nogil:
     """Takes over `send`; the request is done."""
+    quotas_before_reply(p, channel)
     channel.send = send
     channel.send_api = channel.request.frame.api_key
     channel.send_received_ns = channel.request.frame.received_ns
+    channel_count_parts(p, channel.request)
     channel.record = record_of(p, channel.request)
     channel_forget_request(p, channel)
     channel_write(p, channel)
@@ -467,13 +513,17 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
         # the time is over.
         if p.stopping and (pending.api.waits_for_records or p.last_chance):
             outcome.deadline_ns = p.now_ns + 1_000_000
+        leave_purgatory(p, pending)
         purgatory_add(&p.purgatory, &pending.wait, outcome.deadline_ns)
+        atomic_count_alone(&p.delayed[api], 1)
         return
     pending.parked = NULL
     if outcome.kind == OUTCOME_REPLY:
         channel_start_reply(p, channel, outcome.send)
     elif outcome.kind == OUTCOME_NO_REPLY:
+        channel_count_parts(p, pending)
         channel_count_total(p, api, pending.frame.received_ns)
+        quotas_throttle(p, channel)
         record = record_of(p, pending)
         if record != NULL:
             request_record_post(p.plane.events, record, 0, p.now_ns - pending.frame.received_ns)
@@ -490,38 +540,26 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
     cdef PendingRequest* pending = channel.request
     cdef ApiCounters* counters = &p.plane.apis[pending.frame.api_key]
     cdef int64_t started = monotonic_ns()
+    cdef int64_t ended
     cdef Outcome outcome
     cdef NetworkThread* thread
     memset(&outcome, 0, sizeof(outcome))
-    purgatory_remove(&p.purgatory, &pending.wait)
+    leave_purgatory(p, pending)
     pending.remote_ns += started - pending.parked_ns
     atomic_count(&counters.remote_ns, started - pending.parked_ns)
+    pending.quota.spent_ns = pending.local_ns
+    pending.quota.step_ns = started
     thread = may_be_left(p, channel, DOING_REQUEST, False)
     pending.api.resume(p.plane, pending.parked, timed_out, &outcome)
-    started = monotonic_ns() - started
-    pending.local_ns += started
-    atomic_count(&counters.local_ns, started)
+    ended = monotonic_ns()
+    pending.local_ns += ended - started
+    atomic_count(&counters.local_ns, ended - started)
     if thread != NULL:
         if is_alone(thread):
             finish_alone(p, pending, &outcome, thread)
         thread.may_leave = False
+    p.now_ns = ended
     carry_out(p, channel, &outcome)
-
-
-cdef bint own_the_frame(ProcessorState* p, PendingRequest* pending, WholeFrame* frame) noexcept nogil:
-    """Copies a frame whose bytes the next read or frame will overwrite. False when memory is out."""
-    if <size_t>frame.size <= sizeof(pending.small):
-        memcpy(pending.small, frame.data, frame.size)
-        frame.data = pending.small
-        return True
-    pending.memory = buffer_take(p.pool, frame.size, &pending.capacity)
-    if pending.memory == NULL:
-        return False
-    memcpy(pending.memory, frame.data, frame.size)
-    pending.reserved = frame.size
-    pool_reserve(p.pool, frame.size)
-    frame.data = pending.memory
-    return True
 
 
 cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus status,
@@ -558,8 +596,6 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     cdef HeaderStatus status
     cdef GuardResult guard
     cdef ApiCounters* counters
-    cdef Outcome outcome
-    cdef NetworkThread* thread
     cdef int64_t started = p.now_ns
     p.kept = NULL
     channel.request = pending
@@ -569,7 +605,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
         pending.reserved = frame.reserved
     elif frame.place == PLACE_SCRATCH and frame.size > COPIED_FRAME:
         in_place = True
-    elif not own_the_frame(p, pending, frame):
+    elif not reader_copy(p.pool, pending, frame):
         channel_close(p, channel, CLOSED_BY_BROKER)
         return
     if channel.guarded:
@@ -587,7 +623,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     pending.api = p.apis.apis[pending.frame.api_key].served
     if in_place and pending.api == NULL:
         in_place = False
-        if not own_the_frame(p, pending, frame):
+        if not reader_copy(p.pool, pending, frame):
             channel_close(p, channel, CLOSED_BY_BROKER)
             return
         if channel.guarded:
@@ -603,6 +639,28 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     atomic_count_alone(&channel.info.requests, 1)
     atomic_store(&channel.info.in_flight, 1)
     channel.mute |= MUTE_REQUEST
+    if quotas_ready(p, pending):
+        serve(p, channel, in_place, started)
+    elif in_place and reader_donate(&p.reader, channel, pending) < 0:
+        channel_close(p, channel, CLOSED_BY_BROKER)
+    else:
+        pending.ask = &quota_ask
+        hand_to_python(p, channel)
+
+
+cdef void request_begin(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
+    cdef int64_t started = monotonic_ns()
+    channel.request.ask = NULL
+    quotas_use(channel.request, started)
+    serve(p, channel, False, started)
+
+
+cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t started) noexcept nogil:
+    """Gives a request to its API, or to Python."""
+    cdef PendingRequest* pending = channel.request
+    cdef ApiCounters* counters = &p.plane.apis[pending.frame.api_key]
+    cdef Outcome outcome
+    cdef NetworkThread* thread
     if pending.api == NULL:
         hand_to_python(p, channel)
         return
@@ -620,12 +678,10 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     atomic_count(&counters.local_ns, pending.local_ns)
     if in_place and (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER):
         # The donation precedes carry_out: Python or a worker may have the request a moment later.
-        if reader_donate(&p.reader, channel, &pending.memory, &pending.capacity) < 0:
+        if reader_donate(&p.reader, channel, pending) < 0:
             pending.parked = outcome.parked
             channel_close(p, channel, CLOSED_BY_BROKER)
             return
-        pending.reserved = pending.capacity
-        pool_reserve(p.pool, pending.reserved)
     carry_out(p, channel, &outcome)
 
 

@@ -41,6 +41,7 @@ from kafkapy._speedups.network.selector cimport (
     selector_touch,
     selector_want,
 )
+from kafkapy._speedups.requests.client_quotas cimport QUOTAS_OFF
 from kafkapy._speedups.requests.data_plane cimport API_SASL_AUTHENTICATE, ASK_PRINCIPAL, Ask
 
 cdef Ask principal_ask
@@ -95,6 +96,7 @@ cdef void begin_sasl(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
 
 cdef void be_ready(ProcessorState* p, KafkaChannel* channel, int64_t session_end_ns) noexcept nogil:
     channel.stage = STAGE_READY
+    channel.info.buckets.epoch = QUOTAS_OFF     # of another principal
     channel.session_end_ns = session_end_ns
     channel.guarded = session_end_ns != 0
     channel.tokens_follow = False

@@ -14,6 +14,7 @@ from kafkapy._speedups.base.event_queue cimport EventQueue, EventQueueState
 from kafkapy._speedups.base.posix cimport atomic_add, pthread_mutex_t
 from kafkapy._speedups.base.tls cimport TlsContextState
 from kafkapy._speedups.network.connection_quotas cimport ConnectionQuotas, ConnectionQuotasState
+from kafkapy._speedups.requests.client_quotas cimport ConnectionBuckets
 from kafkapy._speedups.requests.data_plane cimport AuthorizationCache
 
 cdef enum LogLevel:                 # Python's logging levels
@@ -66,6 +67,7 @@ cdef cppclass ConnectionInfo:
     int64_t requests
     int64_t in_flight               # 1 while a request is being handled
     AuthorizationCache authorization    # the Processor's, or Python's while it has the connection's request
+    ConnectionBuckets buckets           # likewise
     string software_name            # guarded by the registry's mutex from here
     string software_version
     string principal

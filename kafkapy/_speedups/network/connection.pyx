@@ -22,6 +22,7 @@ from kafkapy._speedups.base.posix cimport (
 )
 from kafkapy._speedups.base.tls cimport TlsContext, TlsContextState, tls_context_ref, tls_context_unref
 from kafkapy._speedups.network.connection_quotas cimport quota_release
+from kafkapy._speedups.requests.client_quotas cimport buckets_init, buckets_release
 
 cdef enum:
     LINES_PER_SECOND = 20
@@ -72,6 +73,7 @@ cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& p
     info.authorization.epoch = -1
     info.authorization.key_bytes = 0
     info.authorization.owner = 0
+    buckets_init(&info.buckets)
     atomic_count(&r.created, 1)
     pthread_mutex_lock(&r.mutex)
     r.next_id += 1
@@ -110,6 +112,7 @@ cdef TlsContextState* listener_tls(ConnectionRegistryState* r, ListenerSecurity*
 
 
 cdef void connection_free(ConnectionInfo* info) noexcept nogil:
+    buckets_release(&info.buckets)
     del info
 
 

@@ -1,6 +1,6 @@
 """Connection quotas (see connection_quotas.pxd)."""
 
-from cython.operator cimport dereference
+from cython.operator cimport dereference, preincrement
 from libc.stdint cimport int64_t
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
@@ -13,23 +13,25 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
+from kafkapy._speedups.base.sampled_rate cimport (
+    SampledRate,
+    rate_init,
+    rate_is_over,
+    rate_measure,
+    rate_record,
+    rate_throttle_ms,
+)
+
+cdef enum:
+    NS_PER_MS = 1000000
 
 
-cdef void fill(TokenBucket* bucket, int64_t now_ns) noexcept nogil:
-    cdef double burst
-    if bucket.rate <= 0:
-        return
-    burst = bucket.rate if bucket.rate > 1.0 else 1.0
-    bucket.tokens += bucket.rate * (now_ns - bucket.filled_ns) / 1e9
-    if bucket.tokens > burst:
-        bucket.tokens = burst
-    bucket.filled_ns = now_ns
-
-
-cdef int64_t time_to_token(TokenBucket* bucket) noexcept nogil:
-    if bucket.rate <= 0 or bucket.tokens >= 1.0:
+cdef int64_t record_creation(ConnectionQuotasState* q, ConnectionRate* creation, int64_t now_ms) noexcept nogil:
+    """Counts a connection; ms to wait, at most one window (Kafka's boundedThrottleTime)."""
+    rate_record(&creation.rate, 1.0, now_ms)
+    if creation.bound <= 0:
         return 0
-    return <int64_t>((1.0 - bucket.tokens) / bucket.rate * 1e9) + 1
+    return min(rate_throttle_ms(&creation.rate, creation.bound, now_ms), q.window_ms)
 
 
 cdef int64_t quota_wait(ConnectionQuotasState* q, int listener, int event_fd, int64_t now_ns) noexcept nogil:
@@ -41,29 +43,9 @@ cdef int64_t quota_wait(ConnectionQuotasState* q, int listener, int event_fd, in
         q.waiting_fds.push_back(event_fd)
         pthread_mutex_unlock(&q.mutex)
         return -1
-    fill(&own.bucket, now_ns)
-    wait = time_to_token(&own.bucket)
-    if listener != q.protected_listener:
-        fill(&q.bucket, now_ns)
-        wait = max(wait, time_to_token(&q.bucket))
-    if wait == 0:
-        if own.bucket.rate > 0:
-            own.bucket.tokens -= 1.0
-        if q.bucket.rate > 0 and listener != q.protected_listener:
-            q.bucket.tokens -= 1.0
+    wait = max(own.wait_until_ns - now_ns, <int64_t>0)
     pthread_mutex_unlock(&q.mutex)
     return wait
-
-
-cdef void quota_put_back(ConnectionQuotasState* q, int listener) noexcept nogil:
-    cdef ListenerQuota* own
-    pthread_mutex_lock(&q.mutex)
-    own = &q.listeners[listener]
-    if own.bucket.rate > 0:
-        own.bucket.tokens += 1.0
-    if q.bucket.rate > 0 and listener != q.protected_listener:
-        q.bucket.tokens += 1.0
-    pthread_mutex_unlock(&q.mutex)
 
 
 cdef int64_t limit_of(ConnectionQuotasState* q, const string& host) noexcept nogil:
@@ -73,22 +55,84 @@ cdef int64_t limit_of(ConnectionQuotasState* q, const string& host) noexcept nog
     return q.per_ip_limit
 
 
-cdef bint quota_admit(ConnectionQuotasState* q, int listener, const string& host, int64_t* maximum) noexcept nogil:
+cdef double address_bound(ConnectionQuotasState* q, const string& host) noexcept nogil:
+    cdef unordered_map[string, double].iterator it = q.address_rates.find(host)
+    if it != q.address_rates.end():
+        return dereference(it).second
+    return q.address_rate
+
+
+cdef void forget_addresses(ConnectionQuotasState* q, int64_t now_ms) noexcept nogil:
+    """Forgets rates that are zero, and those of all addresses without a connection when that does not help."""
+    cdef unordered_map[string, SampledRate].iterator it = q.address_creations.begin()
+    while it != q.address_creations.end():
+        if rate_is_over(&dereference(it).second, now_ms):
+            it = q.address_creations.erase(it)
+        else:
+            preincrement(it)
+    if q.address_creations.size() < MAX_ADDRESS_RATES // 2:
+        return
+    it = q.address_creations.begin()
+    while it != q.address_creations.end():
+        if q.per_ip.count(dereference(it).first):
+            preincrement(it)
+        else:
+            it = q.address_creations.erase(it)
+
+
+cdef int64_t address_throttle_ms(ConnectionQuotasState* q, const string& host, int64_t now_ms) noexcept nogil:
+    """Counts a connection of an address with a rate; ms of throttling, and then it does not count."""
+    cdef double bound = address_bound(q, host)
+    cdef SampledRate* rate
+    cdef int64_t throttle_ms
+    if bound <= 0:
+        return 0
+    if q.address_creations.size() >= MAX_ADDRESS_RATES and not q.address_creations.count(host):
+        forget_addresses(q, now_ms)
+    rate = &q.address_creations[host]
+    if rate.windows != q.windows or rate.samples.empty():
+        rate_init(rate, q.windows, q.window_ms)
+    rate_record(rate, 1.0, now_ms)
+    throttle_ms = min(rate_throttle_ms(rate, bound, now_ms), q.window_ms)
+    if throttle_ms > 0:
+        rate_record(rate, -1.0, now_ms)
+    return throttle_ms
+
+
+cdef Admission quota_admit(ConnectionQuotasState* q, int listener, const string& host, int64_t now_ns,
+                           int64_t* detail) noexcept nogil:
     cdef unordered_map[string, int64_t].iterator it
+    cdef ListenerQuota* own
+    cdef int64_t now_ms = now_ns // NS_PER_MS
     cdef int64_t open_now = 0
-    cdef bint admitted
+    cdef int64_t throttle_ms = 0
+    cdef Admission admission = CONNECTION_ADMITTED
     pthread_mutex_lock(&q.mutex)
-    maximum[0] = limit_of(q, host)
-    it = q.per_ip.find(host)
-    if it != q.per_ip.end():
-        open_now = dereference(it).second
-    admitted = open_now < maximum[0]
-    if admitted:
-        q.per_ip[host] = open_now + 1
-        q.count += 1
-        q.listeners[listener].count += 1
+    own = &q.listeners[listener]
+    if listener != q.protected_listener:
+        throttle_ms = record_creation(q, &q.creation, now_ms)
+    throttle_ms = max(throttle_ms, record_creation(q, &own.creation, now_ms))
+    if throttle_ms > 0:
+        own.wait_until_ns = now_ns + throttle_ms * NS_PER_MS
+        own.throttled_ms += throttle_ms
+    throttle_ms = address_throttle_ms(q, host, now_ms)
+    if throttle_ms > 0:
+        own.throttled_address_ms += throttle_ms
+        detail[0] = throttle_ms
+        admission = ADDRESS_IS_THROTTLED
+    else:
+        detail[0] = limit_of(q, host)
+        it = q.per_ip.find(host)
+        if it != q.per_ip.end():
+            open_now = dereference(it).second
+        if open_now >= detail[0]:
+            admission = ADDRESS_IS_FULL
+        else:
+            q.per_ip[host] = open_now + 1
+            q.count += 1
+            own.count += 1
     pthread_mutex_unlock(&q.mutex)
-    return admitted
+    return admission
 
 
 cdef void wake_acceptors(ConnectionQuotasState* q) noexcept nogil:
@@ -134,18 +178,17 @@ cdef bint quota_exceeded(ConnectionQuotasState* q) noexcept nogil:
     return exceeded
 
 
-cdef void set_rate(TokenBucket* bucket, double rate) noexcept nogil:
-    bucket.rate = rate
-    bucket.tokens = rate if rate > 1.0 else 1.0
-    bucket.filled_ns = monotonic_ns()
+cdef double measured(ConnectionRate* creation, int64_t now_ms) noexcept nogil:
+    return rate_measure(&creation.rate, now_ms)
 
 
 cdef class ConnectionQuotas:
     """Owns the counts. Acceptors ask it before they accept, Processors report closed connections; Python may change the
     limits at any time (max.connections and its kin are dynamic), which wakes waiting Acceptors."""
 
-    def __cinit__(self, int listeners, int inter_broker_listener=-1):
-        """inter_broker_listener: index of that listener; -1 or a single listener: no listener is exempt."""
+    def __cinit__(self, int listeners, int inter_broker_listener=-1, int64_t windows=11, int64_t window_ms=1000):
+        """inter_broker_listener: index of that listener; -1 or a single listener: no listener is exempt. windows,
+        window_ms: of the measured rates."""
         cdef ListenerQuota quota
         cdef int i
         if listeners < 1 or inter_broker_listener >= listeners:
@@ -156,8 +199,13 @@ cdef class ConnectionQuotas:
         self.state.protected_listener = inter_broker_listener if listeners > 1 else -1
         quota.limit = 0x7FFFFFFF
         quota.count = 0
-        quota.bucket.rate = quota.bucket.tokens = 0
-        quota.bucket.filled_ns = 0
+        quota.wait_until_ns = quota.throttled_ms = quota.throttled_address_ms = 0
+        quota.creation.bound = 0
+        rate_init(&quota.creation.rate, windows, window_ms)
+        self.state.creation.bound = self.state.address_rate = 0
+        rate_init(&self.state.creation.rate, windows, window_ms)
+        self.state.windows = windows
+        self.state.window_ms = window_ms
         for i in range(listeners):
             self.state.listeners.push_back(quota)
 
@@ -170,7 +218,7 @@ cdef class ConnectionQuotas:
         """max.connections and max.connection.creation.rate (per second; 0 is unlimited)."""
         pthread_mutex_lock(&self.state.mutex)
         self.state.limit = max_connections
-        set_rate(&self.state.bucket, creation_rate)
+        self.state.creation.bound = creation_rate
         wake_acceptors(self.state)
         pthread_mutex_unlock(&self.state.mutex)
 
@@ -180,7 +228,8 @@ cdef class ConnectionQuotas:
             raise IndexError(f"no listener {listener}")
         pthread_mutex_lock(&self.state.mutex)
         self.state.listeners[listener].limit = max_connections
-        set_rate(&self.state.listeners[listener].bucket, creation_rate)
+        self.state.listeners[listener].creation.bound = creation_rate
+        self.state.listeners[listener].wait_until_ns = 0
         wake_acceptors(self.state)
         pthread_mutex_unlock(&self.state.mutex)
 
@@ -193,6 +242,35 @@ cdef class ConnectionQuotas:
         self.state.per_ip_limit = per_ip
         self.state.per_ip_overrides = table
         pthread_mutex_unlock(&self.state.mutex)
+
+    def set_address_rates(self, double default=0.0, dict rates=None):
+        """connection_creation_rate of addresses, per second: the default (0: unlimited), and by address text."""
+        cdef unordered_map[string, double] table
+        for address, rate in (rates or {}).items():
+            table[<string>(<str>address).encode()] = rate
+        pthread_mutex_lock(&self.state.mutex)
+        self.state.address_rate = default
+        self.state.address_rates = table
+        pthread_mutex_unlock(&self.state.mutex)
+
+    def creation_rates(self):
+        """(connections per second of the broker, [(connections per second, sum of ms of throttling by the rates of
+        broker and listener, the same by the rates of addresses) of each listener])."""
+        cdef int64_t now_ms = monotonic_ns() // NS_PER_MS
+        cdef double broker
+        cdef size_t i
+        cdef list listeners = []
+        pthread_mutex_lock(&self.state.mutex)
+        broker = measured(&self.state.creation, now_ms)
+        pthread_mutex_unlock(&self.state.mutex)
+        for i in range(self.state.listeners.size()):
+            pthread_mutex_lock(&self.state.mutex)
+            rate = measured(&self.state.listeners[i].creation, now_ms)
+            throttled = self.state.listeners[i].throttled_ms
+            throttled_address = self.state.listeners[i].throttled_address_ms
+            pthread_mutex_unlock(&self.state.mutex)
+            listeners.append((rate, throttled, throttled_address))
+        return broker, listeners
 
     def protect_listener(self, int listener):
         """Exempts this listener, the inter-broker one, from the broker-wide limit; -1: no listener."""

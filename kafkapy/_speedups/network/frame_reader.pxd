@@ -10,6 +10,7 @@ block itself). An incomplete frame gets its own buffer, which grows as its bytes
 from libc.stdint cimport int64_t, uint8_t
 
 from kafkapy._speedups.network.memory_pool cimport MemoryPoolState
+from kafkapy._speedups.network.pending_request cimport PendingRequest
 from kafkapy._speedups.network.selector cimport KafkaChannel
 
 cdef enum:
@@ -55,7 +56,10 @@ cdef int64_t reader_fill(FrameReader* r, KafkaChannel* channel) noexcept nogil
 cdef FrameStatus reader_next(FrameReader* r, KafkaChannel* channel, WholeFrame* frame) noexcept nogil
 # Moves the rest of scratch to the channel, before a read of another channel. 0, or -1 when memory is out.
 cdef int reader_stash(FrameReader* r, KafkaChannel* channel) noexcept nogil
-# Gives the scratch buffer to the frame in it, which stays in flight, and allocates a new one. 0, or -1 when memory is
+# Gives the scratch buffer to the request whose frame lies in it and stays in flight, and allocates a new one. 0, or -1
+# when memory is out.
+cdef int reader_donate(FrameReader* r, KafkaChannel* channel, PendingRequest* pending) noexcept nogil
+# Copies a frame, whose bytes the next read or frame will overwrite, into memory of its request. False when memory is
 # out.
-cdef int reader_donate(FrameReader* r, KafkaChannel* channel, uint8_t** memory, size_t* capacity) noexcept nogil
+cdef bint reader_copy(MemoryPoolState* pool, PendingRequest* pending, WholeFrame* frame) noexcept nogil
 cdef void reader_release(FrameReader* r, KafkaChannel* channel) noexcept nogil

@@ -11,6 +11,7 @@ from kafkapy._speedups.network.memory_pool cimport (
     buffer_grow,
     buffer_take,
     pool_release,
+    pool_reserve,
     pool_try_reserve,
 )
 from kafkapy._speedups.network.selector cimport STAGE_READY, KafkaChannel
@@ -144,7 +145,7 @@ cdef int reader_stash(FrameReader* r, KafkaChannel* channel) noexcept nogil:
     return 0
 
 
-cdef int reader_donate(FrameReader* r, KafkaChannel* channel, uint8_t** memory, size_t* capacity) noexcept nogil:
+cdef int reader_donate(FrameReader* r, KafkaChannel* channel, PendingRequest* pending) noexcept nogil:
     cdef size_t fresh_capacity
     cdef uint8_t* fresh
     if reader_stash(r, channel) < 0:
@@ -152,11 +153,28 @@ cdef int reader_donate(FrameReader* r, KafkaChannel* channel, uint8_t** memory, 
     fresh = buffer_take(r.pool, SCRATCH_SIZE, &fresh_capacity)
     if fresh == NULL:
         return -1
-    memory[0] = r.scratch
-    capacity[0] = r.scratch_capacity
+    pending.memory = r.scratch
+    pending.capacity = r.scratch_capacity
+    pending.reserved = r.scratch_capacity
+    pool_reserve(r.pool, pending.reserved)
     r.scratch = fresh
     r.scratch_capacity = fresh_capacity
     return 0
+
+
+cdef bint reader_copy(MemoryPoolState* pool, PendingRequest* pending, WholeFrame* frame) noexcept nogil:
+    if <size_t>frame.size <= sizeof(pending.small):
+        memcpy(pending.small, frame.data, frame.size)
+        frame.data = pending.small
+        return True
+    pending.memory = buffer_take(pool, frame.size, &pending.capacity)
+    if pending.memory == NULL:
+        return False
+    memcpy(pending.memory, frame.data, frame.size)
+    pending.reserved = frame.size
+    pool_reserve(pool, frame.size)
+    frame.data = pending.memory
+    return True
 
 
 cdef void reader_release(FrameReader* r, KafkaChannel* channel) noexcept nogil:

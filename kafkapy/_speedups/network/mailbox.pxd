@@ -27,6 +27,7 @@ cdef enum MailKind:
     MAIL_AUTHENTICATED = 10     # token, send (NULL: no reply): Python has authenticated the connection
                                 # (pending.session_end_ns)
     MAIL_REFUSED = 11           # token, send (NULL: no reply): the authentication has failed (pending.delay_ns)
+    MAIL_BEGIN = 12             # token: Python has decided the connection's quotas, and the request begins
     MAIL_OUTCOME = 8            # token: another thread has worked on the request and left the outcome in it
                                 # (pending_return)
 

@@ -3,12 +3,15 @@ from typing import Any, Never
 
 from typing_extensions import Buffer
 
+from kafkapy._speedups.requests.client_quotas import QuotaSensor
+
 ASK_AUTHORIZE: int
 ASK_VALIDATE: int
 ASK_CONVERT: int
 ASK_SELECT: int
 ASK_VERIFY: int
 ASK_PRINCIPAL: int
+ASK_QUOTAS: int
 SASL_TOKEN: int
 
 class NetworkRequest:
@@ -90,6 +93,18 @@ class NetworkRequest:
     def reply_frame(self, payload: Buffer | Sequence[Buffer]) -> None: ...
     def no_reply(self) -> None: ...
     def close(self, reason: str | None = ...) -> None: ...
+    @property
+    def counts_time(self) -> bool: ...
+    def charge_time(self, spent_ns: int, exempt: bool = ...) -> int: ...
+    def throttle(self, throttle_ms: int, of_time: bool = ...) -> None: ...
+    def set_quotas(
+        self,
+        epoch: int,
+        produce: QuotaSensor | None,
+        fetch: QuotaSensor | None,
+        request: QuotaSensor | None,
+        exempt: QuotaSensor | None,
+    ) -> None: ...
     @property
     def ask_kind(self) -> int | None: ...
     @property

@@ -27,6 +27,7 @@ from kafkapy._speedups.network.connection cimport (
 )
 from kafkapy._speedups.network.mailbox cimport (
     MAIL_AUTHENTICATED,
+    MAIL_BEGIN,
     MAIL_CLOSE,
     MAIL_NO_REPLY,
     MAIL_REFUSED,
@@ -37,10 +38,18 @@ from kafkapy._speedups.network.mailbox cimport (
 from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_unref
 from kafkapy._speedups.network.selector cimport STAGE_PRINCIPAL, STAGE_READY, STAGE_SASL
 from kafkapy._speedups.requests.authorization cimport authorization_remember
+from kafkapy._speedups.requests.client_quotas cimport (
+    buckets_take,
+    quota_charge_exempt,
+    quota_charge_time,
+    sensor_note_throttle,
+    sensor_state,
+)
 from kafkapy._speedups.requests.data_plane cimport (
     ASK_AUTHORIZE as ASK_AUTHORIZE_,
     ASK_CONVERT as ASK_CONVERT_,
     ASK_PRINCIPAL as ASK_PRINCIPAL_,
+    ASK_QUOTAS as ASK_QUOTAS_,
     ASK_SELECT as ASK_SELECT_,
     ASK_VALIDATE as ASK_VALIDATE_,
     ASK_VERIFY as ASK_VERIFY_,
@@ -70,6 +79,7 @@ ASK_CONVERT = <int>ASK_CONVERT_
 ASK_SELECT = <int>ASK_SELECT_
 ASK_VERIFY = <int>ASK_VERIFY_
 ASK_PRINCIPAL = <int>ASK_PRINCIPAL_
+ASK_QUOTAS = <int>ASK_QUOTAS_
 SASL_TOKEN = -36
 """The api_key of a SASL token that came without a request header."""
 
@@ -98,7 +108,7 @@ cdef class NetworkRequest:
     `accept_records`, `replace_records` or `refuse_records` for every question, then `resume`; ASK_CONVERT:
     `give_message_set` or `refuse_conversion` for every question, then `resume`; ASK_VERIFY: `confirm_transaction` or
     `refuse_records` for every question, then `resume`; ASK_PRINCIPAL: `authenticated` or `authentication_failed`, after
-    a TLS handshake with a client's certificate).
+    a TLS handshake with a client's certificate; ASK_QUOTAS: `set_quotas`).
 
     On a SASL listener, ApiVersions, SaslHandshake and SaslAuthenticate (`stage` "sasl") come before all others. A reply
     goes on with the exchange; `authenticated` and `authentication_failed` end it.
@@ -424,7 +434,8 @@ cdef class NetworkRequest:
             buffer_free(&out)
             raise
         self.answered = True
-        atomic_count(&p.plane.apis[p.frame.api_key].local_ns, monotonic_ns() - p.taken_ns)
+        p.local_ns = monotonic_ns() - p.taken_ns
+        atomic_count(&p.plane.apis[p.frame.api_key].local_ns, p.local_ns)
         with nogil:
             send = send_new()
             send_take_buffer(send, &out)
@@ -455,12 +466,51 @@ cdef class NetworkRequest:
             mailbox_post_token(self.pending.mailbox, kind, self.pending.frame.token, NULL)
         return 0
 
+    # ---- quotas ----
+
+    @property
+    def counts_time(self):
+        """Whether a quota bounds the thread time of the connection's requests, or counts it."""
+        cdef PendingRequest* p = self.pending
+        return p.frame.quota != NULL and (p.quota.buckets.request != NULL or p.quota.buckets.exempt != NULL)
+
+    def charge_time(self, int64_t spent_ns, bint exempt=False):
+        """Counts thread time of a request that Python answers; the throttle time of the request quota in ms.
+
+        exempt: no quota bounds the request."""
+        cdef PendingRequest* p = self.pending
+        self._claim(-1)
+        if p.frame.quota == NULL:
+            return 0
+        if exempt:
+            p.quota.spent_ns = spent_ns
+            p.quota.step_ns = monotonic_ns()
+            quota_charge_exempt(&p.quota)
+            return 0
+        return quota_charge_time(&p.quota, spent_ns)
+
+    def throttle(self, int64_t throttle_ms, bint of_time=True):
+        """Mutes the connection for that time once the request is answered. of_time: the request quota is violated."""
+        cdef PendingRequest* p = self.pending
+        self._claim(-1)
+        p.quota.throttle_ms = throttle_ms
+        if of_time and throttle_ms > 0 and p.frame.quota != NULL and p.quota.buckets.request != NULL:
+            sensor_note_throttle(p.quota.buckets.request, throttle_ms, monotonic_ns() // 1_000_000)
+
+    def set_quotas(self, int64_t epoch, produce, fetch, request, exempt):
+        """Answers ASK_QUOTAS: the QuotaSensors of the connection and client id, each None without a quota."""
+        cdef PendingRequest* p = self.pending
+        self._claim(ASK_QUOTAS_)
+        buckets_take(&p.connection.buckets, epoch, p.frame.client_id, p.frame.client_id_size, sensor_state(produce),
+                     sensor_state(fetch), sensor_state(request), sensor_state(exempt))
+        self._finish(MAIL_BEGIN)
+
     # ---- answers to the data plane ----
 
     @property
     def ask_kind(self):
-        """ASK_AUTHORIZE, ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY, ASK_PRINCIPAL, ASK_SELECT, or None for a request that
-        Python answers itself."""
+        """ASK_AUTHORIZE, ASK_VALIDATE, ASK_CONVERT, ASK_VERIFY, ASK_PRINCIPAL, ASK_SELECT, ASK_QUOTAS, or None for a
+        request that Python answers itself."""
         return None if self.asked < 0 else self.asked
 
     @property

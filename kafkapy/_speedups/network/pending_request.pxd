@@ -12,6 +12,7 @@ from kafkapy._speedups.network.connection cimport ConnectionInfo
 from kafkapy._speedups.network.mailbox cimport Mailbox
 from kafkapy._speedups.network.memory_pool cimport MemoryPoolState
 from kafkapy._speedups.network.purgatory cimport PurgatoryEntry
+from kafkapy._speedups.requests.client_quotas cimport QuotaUse
 from kafkapy._speedups.requests.data_plane cimport Ask, DataPlaneApi, DataPlaneState, Frame, LeftMemory, Outcome
 
 cdef cppclass PendingRequest:
@@ -45,6 +46,7 @@ cdef cppclass PendingRequest:
     int64_t taken_ns            # when Python took it
     int64_t local_ns            # so far, for the request log: being handled
     int64_t remote_ns           # parked
+    QuotaUse quota
 
 # A worker's part of an OUTCOME_WORKER.
 cdef void pending_work(PendingRequest* p) noexcept nogil

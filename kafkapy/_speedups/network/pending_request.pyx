@@ -47,6 +47,8 @@ cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Ma
     p.taken_ns = 0
     p.local_ns = 0
     p.remote_ns = 0
+    p.frame.quota = NULL
+    p.quota.throttle_ms = 0
     return p
 
 

@@ -1,5 +1,17 @@
+from typing import TypedDict, type_check_only
+
 from kafkapy._speedups.network.request_channel import RequestChannel
 from kafkapy._speedups.network.worker_pool import WorkerPool
+
+Times = dict[str, tuple[int, list[int]]]
+
+@type_check_only
+class ProcessorCounters(TypedDict):
+    connections: int
+    idle_ns: int
+    running_ns: int
+    delayed: dict[int, int]
+    times: dict[int, Times]
 
 class Processor:
     channel: RequestChannel
@@ -14,4 +26,4 @@ class Processor:
     def run(self) -> None: ...
     def begin_stop(self, timeout_ms: int) -> None: ...
     def close_connection(self, connection_id: int) -> None: ...
-    def counters(self) -> dict[str, int]: ...
+    def counters(self) -> ProcessorCounters: ...

@@ -3,7 +3,7 @@
 cimport cython
 from cython.operator cimport dereference, preincrement
 from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport strerror
+from libc.string cimport memset, strerror
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 from posix.unistd cimport close
@@ -11,6 +11,7 @@ from posix.unistd cimport close
 from kafkapy._speedups.base.blocking cimport start_on_thread, thread_self
 from kafkapy._speedups.base.posix cimport (
     atomic_count,
+    atomic_count_alone,
     atomic_load,
     atomic_store,
     monotonic_ns,
@@ -24,10 +25,13 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.send cimport send_free
+from kafkapy._speedups.base.time_counter cimport time_of
 from kafkapy._speedups.network.channel_events cimport channel_event, channel_read
 from kafkapy._speedups.network.channel_handler cimport (
+    ApiTimes,
     ProcessorState,
     channel_close,
+    channel_count_parts,
     channel_count_total,
     channel_fail,
     channel_finish,
@@ -39,6 +43,7 @@ from kafkapy._speedups.network.channel_handler cimport (
     channel_start_reply,
     channel_unmute,
     channels_free_closed,
+    request_begin,
     request_come_back,
     request_push_backlog,
     request_resume,
@@ -71,6 +76,7 @@ from kafkapy._speedups.network.connection_quotas cimport quota_exceeded
 from kafkapy._speedups.network.frame_reader cimport reader_close, reader_open
 from kafkapy._speedups.network.mailbox cimport (
     MAIL_AUTHENTICATED,
+    MAIL_BEGIN,
     MAIL_CLOSE_CONNECTION,
     MAIL_CONNECTION,
     MAIL_LOOK,
@@ -95,6 +101,7 @@ from kafkapy._speedups.network.request_channel cimport RequestChannel, channel_s
 from kafkapy._speedups.network.selector cimport (
     MUTE_MEMORY,
     MUTE_STOPPING,
+    MUTE_THROTTLED,
     STAGE_HANDSHAKE,
     KafkaChannel,
     selector_add,
@@ -108,6 +115,7 @@ from kafkapy._speedups.network.selector cimport (
 )
 from kafkapy._speedups.network.worker_pool cimport WorkerPool
 from kafkapy._speedups.requests.apis cimport data_plane_forget, data_plane_thread_begin
+from kafkapy._speedups.requests.data_plane cimport API_KEY_LIMIT
 
 cdef enum:
     REQUESTS_HELD = 16      # for the control loop, before it is woken
@@ -219,7 +227,10 @@ cdef void open_mail(ProcessorState* p, const Mail* mail) noexcept nogil:
     elif mail.kind == MAIL_REPLY:
         channel.tokens_follow = pending.tokens_follow
         channel_start_reply(p, channel, mail.send)
+    elif mail.kind == MAIL_BEGIN:
+        request_begin(p, channel)
     elif mail.kind == MAIL_NO_REPLY:
+        channel_count_parts(p, pending)
         channel_count_total(p, pending.frame.api_key, pending.frame.received_ns)
         channel_forget_request(p, channel)
         channel_finish(p, channel)
@@ -274,14 +285,22 @@ cdef void expire(ProcessorState* p) noexcept nogil:
             break
         channel = in_flight_of(p, entry.token)
         if channel != NULL:
+            atomic_count_alone(&p.delayed[channel.request.frame.api_key], -1)
             request_resume(p, channel, True)
+    while True:
+        entry = purgatory_pop_expired(&p.throttled, p.now_ns)
+        if entry == NULL:
+            break
+        channel = channel_of(p, <int64_t>entry.token)
+        if channel != NULL:
+            channel_unmute(p, channel, MUTE_THROTTLED)
     if not p.setups.empty() or not p.farewells.empty():
         stage_expire(p)
     while True:
         channel = selector_expired(&p.selector, p.now_ns)
         if channel == NULL:
             break
-        if channel.request != NULL:
+        if channel.request != NULL or channel.mute & MUTE_THROTTLED:
             # The client waits for the broker, not the reverse; a reply that its peer does not read is another case.
             selector_touch(&p.selector, channel, p.now_ns)
             continue
@@ -335,6 +354,9 @@ cdef int64_t next_due(ProcessorState* p) noexcept nogil:
     cdef int64_t other = selector_next_expiry(&p.selector)
     if not p.ready.empty() or not p.mailbox.own_wakes.empty():
         return 0
+    if other >= 0 and (due < 0 or other < due):
+        due = other
+    other = purgatory_next_deadline(&p.throttled)
     if other >= 0 and (due < 0 or other < due):
         due = other
     other = stage_next_due(p)
@@ -502,6 +524,17 @@ cdef pthread_cond_t an_end          # a Processor has ended
 pthread_cond_init(&an_end, NULL)
 
 
+cdef dict times_of(ApiTimes* times):
+    return {
+        "queue": time_of(&times.queue),
+        "local": time_of(&times.local),
+        "remote": time_of(&times.remote),
+        "response_queue": time_of(&times.response_queue),
+        "send": time_of(&times.send),
+        "throttle": time_of(&times.throttle),
+    }
+
+
 @cython.no_gc_clear
 cdef class Processor:
     """Owns one network thread's connections. The SocketServer makes it, and starts a thread on `run`; any thread may
@@ -514,6 +547,8 @@ cdef class Processor:
         cdef int error
         self.channel = channel
         self.state = new ProcessorState()
+        memset(&self.state.delayed[0], 0, sizeof(self.state.delayed))
+        memset(&self.state.times[0], 0, sizeof(self.state.times))
         self.state.selector.epoll_fd = -1
         self.state.selector.timer_fd = -1
         self.state.plane = channel.plane.state
@@ -574,7 +609,10 @@ cdef class Processor:
 
     def counters(self):
         """connections (open now), idle_ns (time spent waiting), running_ns (time since the thread started; 0
-        before)."""
+        before), delayed (requests in the purgatory, by API key), times ({API key: {part: (total in ns, counts)}}, for
+        each part of a request's time a list whose number i counts requests that took less than 2**i microseconds,
+        and not less than 2**(i-1); all but local and send without the requests that have no such time)."""
+        cdef int i
         cdef int64_t started = atomic_load(&self.state.started_ns)
         cdef int64_t waiting = atomic_load(&self.state.selector.waiting_since_ns)
         cdef int64_t now = monotonic_ns()
@@ -582,4 +620,14 @@ cdef class Processor:
             "connections": atomic_load(&self.state.connections),
             "idle_ns": atomic_load(&self.state.selector.idle_ns) + (now - waiting if waiting else 0),
             "running_ns": now - started if started else 0,
+            "delayed": {
+                i: atomic_load(&self.state.delayed[i])
+                for i in range(API_KEY_LIMIT)
+                if self.state.apis.apis[i].served != NULL
+            },
+            "times": {
+                i: times_of(&self.state.times[i])
+                for i in range(API_KEY_LIMIT)
+                if atomic_load(&self.state.plane.apis[i].requests)
+            },
         }

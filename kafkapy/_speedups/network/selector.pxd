@@ -1,6 +1,7 @@
 """The Selector: epoll over the connections of one Processor, with muting and idle expiry. Single-threaded.
 
-A channel is muted while it has a request in flight, while the memory pool is exhausted, and while the broker stops.
+A channel is muted while it has a request in flight, while the memory pool is exhausted, while its client is throttled,
+and while the broker stops.
 Muting is lazy: the Selector drops its interest in EPOLLIN only when bytes arrive on a muted channel, because most
 clients send nothing before they have their reply, and then muting costs no system call. EPOLLRDHUP reports a peer that
 goes away while its channel is muted, once: the first report drops that interest, so a half-closed peer cannot make the
@@ -14,13 +15,16 @@ from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.base.transport cimport Transport
 from kafkapy._speedups.network.connection cimport ConnectionInfo, ListenerSecurity
 from kafkapy._speedups.network.pending_request cimport PendingRequest
+from kafkapy._speedups.network.purgatory cimport PurgatoryEntry
 from kafkapy._speedups.network.request_log cimport RequestRecord
+from kafkapy._speedups.requests.client_quotas cimport QuotaSensorState
 
 cdef enum MuteReason:
     MUTE_REQUEST = 1            # a request is in flight or its reply is being written
     MUTE_MEMORY = 2             # the memory pool is exhausted
     MUTE_STOPPING = 4           # no new requests are read
     MUTE_FAILED = 8             # the authentication has failed: nothing is read before the close
+    MUTE_THROTTLED = 16         # a quota is violated: nothing is read before the throttle time is over
 
 cdef enum ChannelStage:
     STAGE_READY = 0             # requests are served
@@ -74,6 +78,8 @@ cdef cppclass KafkaChannel:
     RequestRecord* record       # of the request with the current reply, for the request log; NULL: not logged
     int send_api                # API of the current reply, for the counters
     int64_t send_received_ns
+    QuotaSensorState* send_sensor   # counts the time of sending the current reply; NULL: none
+    PurgatoryEntry throttle     # the end of its throttle time; the token is the connection's id
 
 cdef cppclass SelectorState:
     int epoll_fd

@@ -35,6 +35,7 @@ from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.base.wire cimport ByteBuffer
 from kafkapy._speedups.log.layout cimport LogState, wake_function
+from kafkapy._speedups.requests.client_quotas cimport QuotaUse
 from kafkapy._speedups.requests.fetch_session cimport FetchSessionCacheState
 from kafkapy._speedups.requests.partition_table cimport PartitionTableState
 
@@ -96,6 +97,7 @@ cdef cppclass DataPlaneState:
     int64_t request_log             # atomic; RequestLogLevel (network/request_log.pxd)
     int64_t verify_transactions     # atomic; transaction.partition.verification.enable
     int64_t replica_selector        # atomic; SelectorKind
+    int64_t quota_epoch             # atomic; QUOTAS_OFF: nobody has a quota
 
 cdef enum AskKind:
     ASK_AUTHORIZE = 0               # questions: keys as in AuthorizationCache; answers go into the connection's cache
@@ -109,6 +111,8 @@ cdef enum AskKind:
     ASK_SELECT = 5                  # a replica selector of Python names the replica that a consumer should read from;
                                     # questions: index of the partition in a parked fetch; answers by
                                     # fetch_select_replica
+    ASK_QUOTAS = 6                  # of the Processor, before a request whose connection has no buckets of this epoch
+                                    # and client id; no questions; answers by MAIL_BEGIN (network/mailbox.pxd)
 
 cdef enum SelectorKind:             # of replica.selector.class
     SELECT_LEADER = 0
@@ -142,6 +146,7 @@ cdef struct Frame:
     LeftMemory* left                # its Processor's; only for that Processor's thread
     int16_t listener_index          # the connection's listener
     bint privileged                 # inter-broker listener
+    QuotaUse* quota                 # the connection's quotas; NULL: none counts this request
 
 cdef enum OutcomeKind:
     OUTCOME_REPLY = 0

@@ -28,6 +28,7 @@ from kafkapy._speedups.base.wire cimport (
     write_string,
     write_unsigned_varint,
 )
+from kafkapy._speedups.requests.client_quotas cimport QUOTAS_OFF
 from kafkapy._speedups.requests.fetch_session cimport FetchSessionCache
 from kafkapy._speedups.requests.partition_table cimport PartitionTable
 
@@ -114,6 +115,7 @@ cdef class DataPlane:
         self.state.request_log = 0
         self.state.verify_transactions = 1
         self.state.replica_selector = SELECT_LEADER
+        self.state.quota_epoch = QUOTAS_OFF
         rwlock_init(&self.state.endpoints_lock)
         for i in range(API_KEY_LIMIT):
             self.state.apis[i].requests = 0
@@ -203,6 +205,15 @@ cdef class DataPlane:
         if name not in SELECTORS:
             raise ValueError(f"unknown replica selector {name!r}")
         atomic_store(&self.state.replica_selector, <int64_t>SELECTORS[name])
+
+    @property
+    def quota_epoch(self):
+        """The epoch of valid quota decisions; -1 when nobody has a quota."""
+        return atomic_load(&self.state.quota_epoch)
+
+    @quota_epoch.setter
+    def quota_epoch(self, int64_t epoch):
+        atomic_store(&self.state.quota_epoch, epoch)
 
     def set_endpoints(self, int16_t listener_index, nodes):
         """Replaces the broker addresses for one listener's clients: {node id: (host, port, rack or None)}."""

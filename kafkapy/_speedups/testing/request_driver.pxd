@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
+from kafkapy._speedups.requests.client_quotas cimport ConnectionBuckets, QuotaUse
 from kafkapy._speedups.requests.data_plane cimport (
     AuthorizationCache,
     DataPlane,
@@ -18,6 +19,8 @@ cdef class RequestDriver:
     cdef bint privileged
     cdef uint64_t next_token
     cdef LeftMemory left
+    cdef ConnectionBuckets buckets
+    cdef QuotaUse quota
     cdef void fill_frame(self, Frame* frame, int16_t api_key, int16_t api_version, int32_t correlation_id,
                          uint8_t* body, int64_t size) noexcept
 

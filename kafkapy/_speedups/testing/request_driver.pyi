@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from kafkapy._speedups.requests.client_quotas import QuotaSensor
 from kafkapy._speedups.requests.data_plane import DataPlane
 
 REPLY: str
@@ -18,6 +19,15 @@ class RequestDriver:
         self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: bytes
     ) -> Exchange: ...
     def decide(self, answers: dict[bytes, bool]) -> None: ...
+    def set_quotas(
+        self,
+        produce: QuotaSensor | None = ...,
+        fetch: QuotaSensor | None = ...,
+        request: QuotaSensor | None = ...,
+        exempt: QuotaSensor | None = ...,
+    ) -> None: ...
+    @property
+    def throttle_ms(self) -> int: ...
     def remembered(self) -> tuple[int, int]: ...
     def measure(self, api_key: int, api_version: int, body: bytes, count: int) -> int: ...
 

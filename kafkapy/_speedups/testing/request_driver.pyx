@@ -28,6 +28,13 @@ from kafkapy._speedups.base.send cimport Send, send_leave
 from kafkapy._speedups.base.threads cimport pthread_create, pthread_join, pthread_t
 from kafkapy._speedups.requests.apis cimport data_plane_api, data_plane_forget
 from kafkapy._speedups.requests.authorization cimport authorization_remember
+from kafkapy._speedups.requests.client_quotas cimport (
+    QuotaSensor,
+    buckets_init,
+    buckets_release,
+    buckets_take,
+    sensor_state,
+)
 from kafkapy._speedups.requests.data_plane cimport (
     API_FETCH,
     API_PRODUCE,
@@ -119,8 +126,10 @@ cdef class RequestDriver:
         self.listener_index = listener_index
         self.privileged = privileged
         self.next_token = 1
+        buckets_init(&self.buckets)
 
     def __dealloc__(self):
+        buckets_release(&self.buckets)
         del self.authorization
         data_plane_forget(&self.left)
 
@@ -164,6 +173,17 @@ cdef class RequestDriver:
         for question, allowed in answers.items():
             key = <bytes>question
             authorization_remember(self.authorization, epoch, key, allowed)
+
+    def set_quotas(self, QuotaSensor produce=None, QuotaSensor fetch=None, QuotaSensor request=None,
+                   QuotaSensor exempt=None):
+        """Gives the connection these quotas; None: no quota."""
+        buckets_take(&self.buckets, 0, NULL, -1, sensor_state(produce), sensor_state(fetch), sensor_state(request),
+                     sensor_state(exempt))
+
+    @property
+    def throttle_ms(self):
+        """The throttle time of the latest request."""
+        return self.quota.throttle_ms
 
     def remembered(self):
         """(decisions in the connection's cache, bytes of their keys)."""
@@ -228,6 +248,15 @@ cdef class RequestDriver:
         frame.left = &self.left
         frame.listener_index = self.listener_index
         frame.privileged = self.privileged
+        frame.quota = NULL
+        self.quota.throttle_ms = 0
+        if self.buckets.epoch >= 0:
+            self.quota.buckets = &self.buckets
+            self.quota.size = size
+            self.quota.spent_ns = 0
+            self.quota.step_ns = frame.received_ns
+            self.quota.exempt = False
+            frame.quota = &self.quota
 
 
 cdef class Exchange:

@@ -76,6 +76,8 @@ SERVED: Final[Mapping[int, ServedApi]] = {
     ApiKeys.ALTER_PARTITION_REASSIGNMENTS: ServedApi(0, 1, 0),
     ApiKeys.LIST_PARTITION_REASSIGNMENTS: ServedApi(0, 0, 0),
     ApiKeys.OFFSET_DELETE: ServedApi(0, 0, None),
+    ApiKeys.DESCRIBE_CLIENT_QUOTAS: ServedApi(0, 1, 1),
+    ApiKeys.ALTER_CLIENT_QUOTAS: ServedApi(0, 1, 1),
     ApiKeys.DESCRIBE_USER_SCRAM_CREDENTIALS: ServedApi(0, 0, 0),
     ApiKeys.ALTER_USER_SCRAM_CREDENTIALS: ServedApi(0, 0, 0),
     ApiKeys.DESCRIBE_QUORUM: ServedApi(0, 2, 0),
@@ -89,6 +91,8 @@ SERVED: Final[Mapping[int, ServedApi]] = {
     ApiKeys.ALLOCATE_PRODUCER_IDS: ServedApi(0, 0, 0),
     ApiKeys.CONSUMER_GROUP_HEARTBEAT: ServedApi(0, 1, 0),
     ApiKeys.CONSUMER_GROUP_DESCRIBE: ServedApi(0, 1, 0),
+    ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS: ServedApi(0, 0, 0),
+    ApiKeys.PUSH_TELEMETRY: ServedApi(0, 0, 0),
     ApiKeys.LIST_CONFIG_RESOURCES: ServedApi(0, 1, 0),
     ApiKeys.DESCRIBE_TOPIC_PARTITIONS: ServedApi(0, 0, 0),
 }
@@ -102,18 +106,32 @@ BETWEEN_BROKERS: Final = frozenset((
 """APIs for other brokers. A broker that can have no other serves none of them: one such request could stop it."""
 
 
+UNTHROTTLED: Final = BETWEEN_BROKERS | {
+    ApiKeys.WRITE_TXN_MARKERS, ApiKeys.SASL_HANDSHAKE, ApiKeys.SASL_AUTHENTICATE,
+}  # fmt: skip
+"""APIs whose time is only counted: their responses have no throttle time, or come from other brokers."""
+
+
 NOT_WITH_ZOOKEEPER: Final = frozenset((
     ApiKeys.DESCRIBE_QUORUM, ApiKeys.UNREGISTER_BROKER, ApiKeys.DESCRIBE_TOPIC_PARTITIONS,
 ))  # fmt: skip
 """APIs of KRaft clusters. Kafka's tools would show other things from this broker than from the Apache Kafka brokers
 beside it."""
 
+TELEMETRY: Final = frozenset((ApiKeys.GET_TELEMETRY_SUBSCRIPTIONS, ApiKeys.PUSH_TELEMETRY))
+"""APIs for clients' metrics. Clients push where they are served, so they are served only where somebody reads."""
 
-def served_apis(in_cluster: bool, with_zookeeper: bool) -> Mapping[int, ServedApi]:
-    """The APIs that a broker serves, alone or in a cluster, with ZooKeeper or another store."""
+
+def served_apis(in_cluster: bool, with_zookeeper: bool, telemetry: bool) -> Mapping[int, ServedApi]:
+    """The APIs that a broker serves.
+
+    `telemetry`: whether clients' metrics have readers.
+    """
     left_out: frozenset[ApiKeys] = frozenset()
     if not in_cluster:
         left_out |= BETWEEN_BROKERS
     if with_zookeeper:
         left_out |= NOT_WITH_ZOOKEEPER
+    if not telemetry:
+        left_out |= TELEMETRY
     return {key: served for key, served in SERVED.items() if key not in left_out}

@@ -1,10 +1,10 @@
 """ApiVersions, API key 18: versions 0 to 5.
 
 The response lists the versions in `handlers.SERVED`; a broker that can have no other leaves out the APIs between
-brokers, and one with ZooKeeper those of KRaft clusters. An unknown version gets UNSUPPORTED_VERSION and the whole list
-in version 0 (KIP-511), so that any client can fall back. A client name with other characters than letters, digits, "-"
-and "." gets INVALID_REQUEST. A client that expected another cluster or node gets REBOOTSTRAP_REQUIRED. Features come
-from kafkapy.broker.finalized_features.
+brokers, one with ZooKeeper those of KRaft clusters, and one without readers of telemetry those of client metrics. An
+unknown version gets UNSUPPORTED_VERSION and the whole list in version 0 (KIP-511), so that any client can fall back. A
+client name with other characters than letters, digits, "-" and "." gets INVALID_REQUEST. A client that expected another
+cluster or node gets REBOOTSTRAP_REQUIRED. Features come from kafkapy.broker.finalized_features.
 
 Versions:
 0: the API (KIP-35).
@@ -55,7 +55,9 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
     if error is ErrorCode.NONE:
         context.request.set_client_software(request.client_software_name, request.client_software_version)
     broker = context.broker
-    offered = served_apis(broker.store.is_shared, broker.config.metadata_store == "zookeeper")
+    offered = served_apis(
+        broker.store.is_shared, broker.config.metadata_store == "zookeeper", broker.telemetry is not None
+    )
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=served.low, max_version=served.high)
         for key, served in sorted({**offered, **DATA_PLANE_APIS}.items())

@@ -1,6 +1,7 @@
 """DescribeProducers, API key 61: version 0.
 
-The response lists the idempotent and transactional producers in the producer state of partitions led here.
+The response lists the idempotent and transactional producers in the producer state of partitions hosted here. A
+follower answers too: kafka-transactions finds hanging transactions of one broker by that.
 
 Versions:
 0: the API (KIP-664).

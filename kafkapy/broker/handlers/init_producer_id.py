@@ -1,7 +1,10 @@
 """InitProducerId, API key 22: versions 0 to 6.
 
 An idempotent producer gets a new producer id with epoch 0. A transactional producer gets the producer id of its
-transactional id with a new epoch, which fences earlier producers.
+transactional id with a new epoch, which fences earlier producers. Two-phase commit needs
+transaction.two.phase.commit.enable and TWO_PHASE_COMMIT on the id; else the error is
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED. keepPreparedTxn takes an open transaction over instead of aborting it; Kafka 4.4
+answers it with UNSUPPORTED_VERSION, and so does this broker where transaction.version is 0.
 
 Versions:
 0: the API (KIP-98).
@@ -11,10 +14,6 @@ Versions:
 4: PRODUCER_FENCED; clients below know INVALID_PRODUCER_EPOCH (KIP-588).
 5: TRANSACTION_ABORTABLE tells producers to abort (KIP-890).
 6: two-phase commit: enable2Pc and keepPreparedTxn (KIP-939).
-
-enable2Pc needs transaction.two.phase.commit.enable and TWO_PHASE_COMMIT on the id; else
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED. keepPreparedTxn takes an open transaction over instead of aborting it; Kafka 4.4
-answers it with UNSUPPORTED_VERSION, and so does this broker where transaction.version is 0.
 
 Known gaps: none.
 """

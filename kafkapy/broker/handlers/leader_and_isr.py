@@ -19,11 +19,11 @@ Known gaps: the type of the request is used in a migration to KRaft only, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.controller_requests import refusal
+from kafkapy.broker.controller_requests import BrokerTuples, refusal
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import LeaderAndIsr, LeaderAndIsrPartition
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
@@ -33,7 +33,7 @@ from kafkapy.protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
 )
-from kafkapy.slices import in_slices
+from kafkapy.slices import emptied, in_slices
 from kafkapy.types import ZERO_UUID, Endpoint, TopicPartition
 
 REQUEST = LeaderAndIsrRequest
@@ -50,23 +50,29 @@ async def handle(context: RequestContext, request: LeaderAndIsrRequest) -> Leade
     """
     refused = refusal(context, request.broker_epoch)
     if refused is not ErrorCode.NONE:
-        return _answer(context.api_version, request, refused, {partition: refused for partition, _ in _states(request)})
-    partitions = {partition: _wanted(each) async for partition, each in in_slices(_states(request))}
+        refusals: dict[TopicPartition, ErrorCode] = {
+            partition: refused async for partition, _ in in_slices(_states(request))
+        }
+        return await _answer(context.api_version, request, refused, refusals)
+    topic_ids = {topic.topic_name: topic.topic_id async for topic in in_slices(request.topic_states)}
+    brokers = BrokerTuples()
+    partitions = {partition: _wanted(each, brokers) async for partition, each in in_slices(_states(request))}
     response = await context.broker.replica_manager.become_leader_or_follower(
         LeaderAndIsr(
             request.controller_id,
             request.controller_epoch,
             request.broker_epoch,
-            {topic.topic_name: topic.topic_id for topic in request.topic_states if topic.topic_id != ZERO_UUID},
+            {name: topic_id async for name, topic_id in in_slices(topic_ids.items()) if topic_id != ZERO_UUID},
             partitions,
-            {each.broker_id: _leader(context, each) for each in request.live_leaders},
+            {each.broker_id: _leader(context, each) async for each in in_slices(request.live_leaders)},
         )
     )
     errors = {
         partition: response.error or response.partition_errors.get(partition, ErrorCode.NONE)
         async for partition in in_slices(partitions)
     }
-    return _answer(context.api_version, request, response.error, errors)
+    await emptied(partitions)
+    return await _answer(context.api_version, request, response.error, errors)
 
 
 def error_response(request: LeaderAndIsrRequest, error: ErrorCode, message: str) -> LeaderAndIsrResponse:
@@ -74,7 +80,10 @@ def error_response(request: LeaderAndIsrRequest, error: ErrorCode, message: str)
     del message
     by_id = any(topic.topic_id != ZERO_UUID for topic in request.topic_states)
     errors = {partition: error for partition, _ in _states(request)}
-    return _answer(FIRST_BY_ID if by_id else 0, request, error, errors)
+    response = LeaderAndIsrResponse(error_code=error)
+    for _ in _filling(response, FIRST_BY_ID if by_id else 0, request, errors):
+        continue
+    return response
 
 
 def _states(request: LeaderAndIsrRequest) -> Iterable[tuple[TopicPartition, LeaderAndIsrPartitionState]]:
@@ -88,19 +97,19 @@ def _states(request: LeaderAndIsrRequest) -> Iterable[tuple[TopicPartition, Lead
     )
 
 
-def _wanted(each: LeaderAndIsrPartitionState) -> LeaderAndIsrPartition:
+def _wanted(each: LeaderAndIsrPartitionState, brokers: BrokerTuples) -> LeaderAndIsrPartition:
     return LeaderAndIsrPartition(
         PartitionState(
             each.leader,
             each.leader_epoch,
-            tuple(each.isr),
+            brokers(each.isr),
             each.controller_epoch,
             each.leader_recovery_state == RECOVERING,
             each.partition_epoch,
         ),
-        tuple(each.replicas),
-        tuple(each.adding_replicas),
-        tuple(each.removing_replicas),
+        brokers(each.replicas),
+        brokers(each.adding_replicas),
+        brokers(each.removing_replicas),
         each.is_new,
     )
 
@@ -113,28 +122,35 @@ def _leader(context: RequestContext, leader: LeaderAndIsrRequest.LiveLeader) -> 
     return BrokerRegistration(leader.broker_id, (endpoint,))
 
 
-def _answer(
+async def _answer(
     version: int, request: LeaderAndIsrRequest, error: ErrorCode, errors: dict[TopicPartition, ErrorCode]
 ) -> LeaderAndIsrResponse:
+    response = LeaderAndIsrResponse(error_code=error)
+    async for _ in in_slices(_filling(response, version, request, errors)):
+        continue
+    await emptied(errors)
+    return response
+
+
+def _filling(
+    response: LeaderAndIsrResponse,
+    version: int,
+    request: LeaderAndIsrRequest,
+    errors: Mapping[TopicPartition, ErrorCode],
+) -> Iterator[None]:
+    """Add the partitions to the response, one in each step."""
     if version < FIRST_BY_ID:
-        return LeaderAndIsrResponse(
-            error_code=error,
-            partition_errors=[
+        for (topic, number), code in errors.items():
+            response.partition_errors.append(
                 LeaderAndIsrPartitionError(topic_name=topic, partition_index=number, error_code=code)
-                for (topic, number), code in errors.items()
-            ],
-        )
-    topics = [
-        LeaderAndIsrResponse.Topic(
-            topic_id=topic.topic_id,
-            partition_errors=[
-                LeaderAndIsrPartitionError(
-                    partition_index=each.partition_index,
-                    error_code=errors[TopicPartition(topic.topic_name, each.partition_index)],
-                )
-                for each in topic.partition_states
-            ],
-        )
-        for topic in request.topic_states
-    ]
-    return LeaderAndIsrResponse(error_code=error, topics=topics)
+            )
+            yield
+        return
+    for each in request.topic_states:
+        answered = LeaderAndIsrResponse.Topic(topic_id=each.topic_id, partition_errors=[])
+        response.topics.append(answered)
+        for state in each.partition_states:
+            number = state.partition_index
+            code = errors[TopicPartition(each.topic_name, number)]
+            answered.partition_errors.append(LeaderAndIsrPartitionError(partition_index=number, error_code=code))
+            yield

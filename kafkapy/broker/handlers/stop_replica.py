@@ -21,10 +21,10 @@ from itertools import chain
 
 from kafkapy.broker.context import RequestContext
 from kafkapy.broker.controller_requests import refusal
-from kafkapy.errors import ErrorCode
+from kafkapy.errors import ErrorCode, error_for
 from kafkapy.metadata.broker_requests import StopReplica, StopReplicaPartition
 from kafkapy.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
-from kafkapy.slices import in_slices
+from kafkapy.slices import emptied, in_slices
 from kafkapy.types import TopicPartition
 
 REQUEST = StopReplicaRequest
@@ -41,18 +41,17 @@ async def handle(context: RequestContext, request: StopReplicaRequest) -> StopRe
     """
     refused = refusal(context, request.broker_epoch)
     if refused is not ErrorCode.NONE:
-        return error_response(request, refused, refused.message)
+        raise error_for(refused)  # the answer names all partitions: it is made on the other thread if they are many
     partitions = {partition: each async for partition, each in in_slices(_stopped(request))}
     response = await context.broker.replica_manager.stop_replicas(
         StopReplica(request.controller_id, request.controller_epoch, request.broker_epoch, partitions)
     )
-    return StopReplicaResponse(
-        error_code=response.error,
-        partition_errors=[
-            _error(partition, response.error or response.partition_errors.get(partition, ErrorCode.NONE))
-            async for partition in in_slices(partitions)
-        ],
-    )
+    outcomes = [
+        _error(partition, response.error or response.partition_errors.get(partition, ErrorCode.NONE))
+        async for partition in in_slices(partitions)
+    ]
+    await emptied(partitions)
+    return StopReplicaResponse(error_code=response.error, partition_errors=outcomes)
 
 
 def error_response(request: StopReplicaRequest, error: ErrorCode, message: str) -> StopReplicaResponse:

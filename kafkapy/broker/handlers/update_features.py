@@ -2,14 +2,13 @@
 
 The controller finalizes levels of features, all of a request or none; see kafkapy.controller.feature_updates. The
 response comes when this broker has the new levels in force; other brokers follow within moments. Of two updates of one
-feature the last counts.
+feature the last counts. A ZooKeeper cluster supports no feature: each result, also in version 2, has the error of its
+feature.
 
 Versions:
 0: the API (KIP-584). `allow_downgrade` allows a safe downgrade; Kafka 4 reads it as an upgrade.
 1: upgrade type, validate_only (KIP-778).
 2: one error for the whole request: no results for each feature (KIP-1022).
-
-A ZooKeeper cluster supports no feature: each result, also in version 2, has the error of its feature.
 
 Known gaps: none.
 """

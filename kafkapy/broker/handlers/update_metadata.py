@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.controller_requests import refusal
+from kafkapy.broker.controller_requests import BrokerTuples, refusal
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.metadata.broker_requests import UpdateMetadata, UpdateMetadataPartition
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState
@@ -33,7 +33,7 @@ from kafkapy.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from kafkapy.slices import in_slices
+from kafkapy.slices import emptied, in_slices
 from kafkapy.types import ZERO_UUID, Endpoint, SecurityProtocol, TopicPartition
 
 REQUEST = UpdateMetadataRequest
@@ -51,20 +51,23 @@ async def handle(context: RequestContext, request: UpdateMetadataRequest) -> Upd
     refused = refusal(context, request.broker_epoch)
     if refused is not ErrorCode.NONE:
         return UpdateMetadataResponse(error_code=refused)
-    partitions = {partition: _known(each) async for partition, each in in_slices(_states(request))}
+    brokers = BrokerTuples()
+    partitions = {partition: _known(each, brokers) async for partition, each in in_slices(_states(request))}
+    topic_ids = {topic.topic_name: topic.topic_id async for topic in in_slices(request.topic_states)}
     response = await context.broker.replica_manager.update_metadata(
         UpdateMetadata(
             request.controller_id,
             request.controller_epoch,
             request.broker_epoch,
-            {topic.topic_name: topic.topic_id for topic in request.topic_states if topic.topic_id != ZERO_UUID},
+            {name: topic_id async for name, topic_id in in_slices(topic_ids.items()) if topic_id != ZERO_UUID},
             partitions,
             {
                 each.id: BrokerRegistration(each.id, _endpoints(each), each.rack or None)
-                for each in request.live_brokers
+                async for each in in_slices(request.live_brokers)
             },
         )
     )
+    await emptied(partitions)
     return UpdateMetadataResponse(error_code=response.error)
 
 
@@ -79,11 +82,11 @@ def _states(request: UpdateMetadataRequest) -> Iterable[tuple[TopicPartition, Up
     )
 
 
-def _known(each: UpdateMetadataPartitionState) -> UpdateMetadataPartition:
+def _known(each: UpdateMetadataPartitionState, brokers: BrokerTuples) -> UpdateMetadataPartition:
     state = PartitionState(
-        each.leader, each.leader_epoch, tuple(each.isr), each.controller_epoch, version=each.zk_version
+        each.leader, each.leader_epoch, brokers(each.isr), each.controller_epoch, version=each.zk_version
     )
-    return UpdateMetadataPartition(state, tuple(each.replicas), tuple(each.offline_replicas))
+    return UpdateMetadataPartition(state, brokers(each.replicas), brokers(each.offline_replicas))
 
 
 def _endpoints(broker: LiveBroker) -> tuple[Endpoint, ...]:

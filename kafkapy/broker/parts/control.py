@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkapy._speedups.log.appender import LogAppender
+from kafkapy.broker import client_telemetry
 from kafkapy.broker.apis import KafkaApis
 from kafkapy.broker.authorizer_parts import AuthorizerParts
 from kafkapy.broker.auto_topics import AutoTopicCreation
@@ -33,6 +34,9 @@ from kafkapy.metadata.znodes import BrokerRegistration
 from kafkapy.policies import AlterConfigPolicy, CreateTopicPolicy
 from kafkapy.replica.replica_manager import ReplicaManager
 from kafkapy.security.authorizer.allow_all import AllowAllAuthorizer
+
+if TYPE_CHECKING:
+    from kafkapy.broker.client_telemetry.telemetry import ClientTelemetry
 
 __all__ = ["Authorization", "Control", "Controllership", "Followers", "Replicas"]
 
@@ -184,15 +188,20 @@ class Control(Part):
             auto_topics=AutoTopicCreation(broker.dynamic, topic_admin, requests, broker.metadata_cache),
             coordinators=coordinators,
             logins=broker.logins,
+            client_quotas=broker.client_quotas,
             features=broker.features,
             alter_config_policy=self._alter_policy,
         )
+        if client_telemetry.is_served(broker.config):
+            broker.context.telemetry = _client_telemetry(broker)
         broker.apis = KafkaApis(broker.context)
         self._requests = requests
 
     async def stop(self, broker: Broker) -> None:
         """Close the controller's connections to other brokers, and this broker's to the controller."""
         if hasattr(broker, "context"):
+            if broker.context.telemetry is not None:
+                broker.context.telemetry.close()
             await broker.context.producer_ids.close()
         if self._requests is not None:
             await self._requests.close()
@@ -239,6 +248,16 @@ class Controllership(Part):
     async def stop(self, broker: Broker) -> None:
         """Decide nothing more."""
         await broker.context.controller.stop()
+
+
+def _client_telemetry(broker: Broker) -> ClientTelemetry:
+    """The library behind it is imported only here."""
+    from kafkapy.broker.client_telemetry.telemetry import ClientTelemetry
+
+    receivers = broker.plugins.create_client_telemetry_receivers(broker.config)
+    telemetry = ClientTelemetry(lambda: broker.dynamic.config, receivers)
+    broker.dynamic.follow_client_metrics(telemetry.instances.subscribe)
+    return telemetry
 
 
 def _connect(broker: Broker, purpose: str) -> InterBrokerClient:

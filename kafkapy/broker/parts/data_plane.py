@@ -87,6 +87,7 @@ class Network(Part):
         server = SocketServer(config, broker.plane, broker.events, api_table(SERVED), broker.budget.connections)
         server.startup()
         broker.listener_security.attach(server)
+        broker.client_quotas.bound_addresses(server.quotas.set_address_rates)
         broker.socket_server = server
 
     async def stop(self, broker: Broker) -> None:
@@ -178,6 +179,7 @@ class Asks(Part):
             threads,
             broker.conversions,
             broker.listener_security.answer_principal,
+            broker.client_quotas.answer,
             selector,
         )
         # The data plane knows the rules of the built-in selectors.

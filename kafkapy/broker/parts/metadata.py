@@ -13,7 +13,7 @@ from kafkapy.broker.meta_properties import StartupError
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.metadata.config_repository import READ_AT_START, ConfigRepository
-from kafkapy.metadata.znodes import CONFIG_USERS
+from kafkapy.metadata.quota_entities import QUOTA_TYPES
 
 __all__ = ["ConfigChanges", "Configuration", "Features", "Store"]
 
@@ -62,8 +62,8 @@ class Configuration(Part):
     async def start(self, broker: Broker) -> None:
         """Read and follow the store's configurations. StartupError when the ids contradict each other."""
         broker.repository = repository = ConfigRepository(broker.store)
-        # The users hold the SCRAM credentials, which every login needs at once.
-        await repository.start((*READ_AT_START, *((CONFIG_USERS,) if broker.has_sasl else ())))
+        # Users have SCRAM credentials, which every login needs at once; users, client ids and addresses have quotas.
+        await repository.start((*READ_AT_START, *QUOTA_TYPES))
         directories = [str(each.path) for each in broker.log_manager.live_dirs if each.persistent]
         broker.node_id, broker.cluster_id = await establish(broker.config, broker.store, directories)
         repository.topics_read = broker.effects.check_topics
@@ -129,7 +129,11 @@ class ConfigChanges(Part):
             broker.dynamic.broker_listeners.append(authentication.config_changed)
             broker.dynamic.broker_checks.append(authentication.check)
         self._listeners = LiveListeners(broker)
-        broker.dynamic.broker_checks += [self._listeners.check, broker.listener_security.check]
+        broker.dynamic.broker_checks += [
+            self._listeners.check,
+            broker.listener_security.check,
+            broker.principals.check_name,
+        ]
         broker.dynamic.broker_appliers.append(self._listeners.apply)
         broker.dynamic.broker_touched.append(broker.listener_security.reconfigure)
         # What the store said before this listened.

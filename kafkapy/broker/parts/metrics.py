@@ -9,7 +9,8 @@ from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kafkapy.broker.metrics import BrokerCollector
+    from prometheus_client.registry import Collector
+
     from kafkapy.config.broker import BrokerConfig
 
 __all__ = ["Metrics"]
@@ -27,7 +28,7 @@ class Metrics(Part):
 
     def __init__(self) -> None:
         self._reporters: dict[str, Any] = {}
-        self._collector: BrokerCollector | None = None
+        self._collectors: list[Collector] = []
 
     async def start(self, broker: Broker) -> None:
         """Start the reporters, then bind the listener. OSError when its port is taken."""
@@ -37,22 +38,23 @@ class Metrics(Part):
         if addresses:
             from kafkapy.broker.metrics_listener import MetricsListener
 
-            broker.metrics_listener = MetricsListener(addresses, self._collected(broker))
+            broker.metrics_listener = MetricsListener(addresses, *self._collected(broker))
             broker.metrics_listener.start()
         broker.dynamic.broker_checks.append(lambda config: self._check(broker, config))
         broker.dynamic.broker_listeners.append(lambda config: self._follow(broker, config))
 
-    def _collected(self, broker: Broker) -> BrokerCollector:
-        if self._collector is None:
+    def _collected(self, broker: Broker) -> list[Collector]:
+        if not self._collectors:
             from kafkapy.broker.metrics import BrokerCollector
 
             broker.context.coordinators.make_all()  # collectors are called on threads of their own
-            self._collector = BrokerCollector(broker)
-        return self._collector
+            telemetry = broker.context.telemetry
+            self._collectors = [BrokerCollector(broker), *([] if telemetry is None else [telemetry.series])]
+        return self._collectors
 
     def _start_reporter(self, broker: Broker, name: str) -> None:
         reporter = broker.plugins.create_metrics_reporter(name, broker.config)
-        reporter.start([self._collected(broker)])
+        reporter.start(list(self._collected(broker)))
         self._reporters[name] = reporter
 
     @staticmethod

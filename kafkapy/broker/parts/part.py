@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kafkapy._speedups.requests.data_plane import DataPlane
     from kafkapy._speedups.requests.partition_table import PartitionTable
     from kafkapy.broker.apis import KafkaApis
+    from kafkapy.broker.client_quotas import ClientQuotas
     from kafkapy.broker.context import BrokerContext
     from kafkapy.broker.data_plane_asks import DataPlaneAsks
     from kafkapy.broker.data_plane_events import DataPlaneEvents
@@ -70,6 +71,7 @@ class Broker:
     replica_manager: ReplicaManager
     authorizer: Authorizer
     logins: Logins
+    client_quotas: ClientQuotas
     context: BrokerContext
     apis: KafkaApis
     principals: PrincipalBuilders

@@ -260,11 +260,11 @@ class TransactionAdmin(PartitionAdmin):
     async def complete_transaction(
         self, transactional_id: str, committed: bool = True, prepared: tuple[int, int] | None = None
     ) -> bool | None:
-        """Ends the open transaction of an id, such as a prepared one whose producer is gone (KIP-939).
+        """Ends the open transaction of an id, such as a prepared one (KIP-939).
 
-        The producer is fenced where the broker can keep an open transaction for another. With `prepared`, a producer id
-        and epoch, the transaction is committed if it is that producer's, and aborted otherwise; `committed` is not
-        looked at. Returns whether it was committed; None without an open transaction.
+        Its producer may be gone; it is fenced where the broker can keep an open transaction for another. With
+        `prepared`, a producer id and epoch, the transaction is committed if it is that producer's, and aborted
+        otherwise; `committed` is not looked at. Returns whether it was committed; None without an open transaction.
         """
         deadline = self.deadline()
 

@@ -274,9 +274,7 @@ class AIOKafkaProducer(StartedClient):
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The metrics by group and name; the names are Kafka's."""
-        groups = self._core.network.metrics.snapshot("producer")
-        groups.setdefault("producer-metrics", {}).update(self._core.metrics.snapshot())
-        return groups
+        return self._core.all_metrics()
 
     # --- batches --------------------------------------------------------------------------------------------------
 

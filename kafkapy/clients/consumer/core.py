@@ -44,6 +44,7 @@ from kafkapy.clients.consumer.subscription import (
 )
 from kafkapy.clients.consumer.topics import Topics
 from kafkapy.clients.network_client import NetworkClient
+from kafkapy.clients.telemetry import CLOSE_S, TelemetryReporter
 from kafkapy.errors import IllegalStateError, KafkaTimeoutError
 from kafkapy.types import IsolationLevel, OffsetAndMetadata, TopicPartition
 
@@ -136,6 +137,15 @@ class ConsumerCore:
             lambda positions: self.commit(positions, config["default.api.timeout.ms"]),
             self._auto_committed,
         )
+        self.telemetry = TelemetryReporter(
+            self.network,
+            self.all_metrics,
+            {
+                "client_rack": config["client.rack"],
+                "group_id": config["group.id"],
+                "group_instance_id": config["group.instance.id"],
+            },
+        )
         self.closed = False
         self.user_waits = False
         """Whether the user's thread waits inside poll(): such a member counts as polling."""
@@ -172,6 +182,7 @@ class ConsumerCore:
         """Connects to the cluster. NoBrokersAvailableError."""
         self.network.cluster.add_listener(self._metadata_changed)
         await self.network.start()
+        self.telemetry.start()
         if self.membership is not None:
             self._arm()
 
@@ -557,6 +568,7 @@ class ConsumerCore:
         except TimeoutError:
             logger.warning("The consumer closed with unfinished work after %d ms", timeout_ms)
         finally:
+            await self.telemetry.close(min(CLOSE_S, timeout_ms / 1000))
             self.closed = True
             self.offsets.close()
             if self._timer is not None:

@@ -34,6 +34,7 @@ from kafkapy.clients.producer.transactional_requests import (
     PreparedTxnState,
     TransactionalRequests,
 )
+from kafkapy.clients.telemetry import TelemetryReporter
 from kafkapy.config.producer import ProducerConfig
 from kafkapy.errors import (
     BufferExhaustedError,
@@ -87,6 +88,9 @@ class ProducerCore:
         if config["enable.idempotence"]:
             self.transactions = TransactionManager(self.accumulator, config["transactional.id"])
         self.sender = Sender(config, self.network, self.accumulator, self.metrics, self.transactions)
+        self.telemetry = TelemetryReporter(
+            self.network, self.all_metrics, {"transactional_id": config["transactional.id"]}
+        )
         self._requests: TransactionalRequests | None = None
         self._pending: asyncio.Task[None] | None = None
         self._wanting: asyncio.TimerHandle | None = None
@@ -111,6 +115,13 @@ class ProducerCore:
             self.transactions.wake = self.sender.wake
         self.sender.start()
         self._want_again()
+        self.telemetry.start()
+
+    def all_metrics(self) -> dict[str, dict[str, float]]:
+        """The metrics by group and name."""
+        groups = self.network.metrics_snapshot("producer")
+        groups.setdefault("producer-metrics", {}).update(self.metrics.snapshot())
+        return groups
 
     # --- metadata -------------------------------------------------------------------------------------------------
 
@@ -422,6 +433,7 @@ class ProducerCore:
         await self.sender.all_complete()
 
     async def _end(self) -> None:
+        await self.telemetry.close()
         self.closed = True
         self.sender.stop()
         tasks = [] if self._pending is None else [self._pending]

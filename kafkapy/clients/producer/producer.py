@@ -241,8 +241,7 @@ class KafkaProducer(RecordSender):
 
     def metrics(self, raw: bool = False) -> dict[str, Any]:
         """{group: {name: value}}; raw: {(group, name): value}."""
-        groups = self._core.network.metrics.snapshot("producer")
-        groups.setdefault("producer-metrics", {}).update(self._core.metrics.snapshot())
+        groups = self._core.all_metrics()
         if raw:
             return {(group, name): value for group, values in groups.items() for name, value in values.items()}  # type: ignore[misc]
         return groups

@@ -12,6 +12,7 @@ from kafkapy.controller.context import ControllerContext
 from kafkapy.controller.controllership import Controllership
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.znodes import PartitionState
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("kafka.controller.KafkaController")
@@ -41,7 +42,7 @@ async def run(
     changes: Sequence[IsrChange],
     knows_ineligible: bool = True,
 ) -> AlteredPartitions:
-    """Write the ISRs that are allowed, and tell all brokers' caches.
+    """Write the ISRs that are allowed; `tell` sends them to all brokers' caches.
 
     STALE_BROKER_EPOCH for the whole. `knows_ineligible`: whether the leader knows INELIGIBLE_REPLICA.
     """
@@ -56,7 +57,7 @@ async def run(
     wanted: dict[TopicPartition, PartitionState] = {}
     keys: dict[TopicPartition, tuple[str | UUID, int]] = {}
     asked: list[TopicPartition] = []
-    for change in changes:
+    async for change in in_slices(changes):
         key = (change.topic, change.partition)
         name = context.topics_by_id.get(change.topic) if isinstance(change.topic, UUID) else change.topic
         if name is None:
@@ -72,17 +73,22 @@ async def run(
             results[key] = outcome
     written, refused = await controllership.store.update_partition_states(wanted)
     context.leadership.update(written)
-    results |= {keys[partition]: state for partition, state in written.items()}
+    async for partition, state in in_slices(written.items()):
+        results[keys[partition]] = state
     results |= dict.fromkeys([keys[partition] for partition in refused], ErrorCode.INVALID_UPDATE_VERSION)
     for partition, state in (await controllership.store.partition_states(refused)).items() if refused else ():
         context.leadership[partition] = state
         if state._replace(version=wanted[partition].version, controller_epoch=context.epoch) == wanted[partition]:
             # An earlier attempt has written it, and its answer was lost.
             results[keys[partition]] = state
-    controllership.batch.add_update_metadata(context.live_brokers, asked)
-    controllership.batch.send()
+    await controllership.batch.add_update_metadata(context.live_brokers, asked)
     controllership.isr_changed(keys.keys() - set(refused))
     return results
+
+
+async def tell(controllership: Controllership) -> None:
+    """Tell all brokers' caches of the changes since the last call."""
+    await controllership.batch.send()
 
 
 def _decide(
@@ -109,7 +115,7 @@ def _decide(
         # Apache Kafka with ZooKeeper would write it, and nobody could be elected from an empty ISR.
         logger.info("The ISR of partition %s stays: its leader %d wants a wrong list", partition, broker_id)
         return ErrorCode.INVALID_REQUEST
-    ineligible = members - context.eligible_brokers
+    ineligible = [each for each in members if not context.is_eligible(each)]
     if ineligible:
         logger.info(
             "The ISR of partition %s stays: its leader %d wants the brokers %s in it, which are not alive",

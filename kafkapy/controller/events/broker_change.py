@@ -11,6 +11,7 @@ from typing import Final
 from kafkapy.controller.context import ReplicaStatus
 from kafkapy.controller.controllership import Controllership
 from kafkapy.metadata.znodes import BROKER_IDS, broker_path
+from kafkapy.slices import in_slices
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 
@@ -35,7 +36,7 @@ async def run(controllership: Controllership) -> None:
         for broker_id in gone:
             context.offline_dir_partitions.pop(broker_id, None)
             context.shutting_down_brokers.discard(broker_id)
-        await controllership.replicas_offline(context.replicas_on(gone))
+        await controllership.replicas_offline(await context.replicas_on(gone))
     for broker_id in sorted(new):
         logger.info("Broker %d came up", broker_id)
         context.live_brokers[broker_id] = now[broker_id]
@@ -46,15 +47,15 @@ async def run(controllership: Controllership) -> None:
 
 async def _brokers_started(controllership: Controllership, brokers: set[int]) -> None:
     context = controllership.context
-    controllership.batch.add_update_metadata(context.live_brokers.keys() - brokers)
-    controllership.batch.send()
-    controllership.batch.add_update_metadata(brokers, list(context.leadership))
-    controllership.batch.send()
-    replicas = context.replicas_on(brokers)
-    await controllership.replicas.handle_state_changes(
-        [r for r in replicas if not context.is_topic_being_deleted(r.partition.topic)], ReplicaStatus.ONLINE
-    )
+    await controllership.batch.add_update_metadata(context.live_brokers.keys() - brokers)
+    await controllership.batch.send()
+    await controllership.batch.add_update_metadata(brokers, context.leadership)
+    await controllership.batch.send()
+    replicas = await context.replicas_on(brokers)
+    kept = [r async for r in in_slices(replicas) if not context.is_topic_being_deleted(r.partition.topic)]
+    await controllership.replicas.handle_state_changes(kept, ReplicaStatus.ONLINE)
     await controllership.partitions.elect_where_needed()
     await controllership.bring_new_replicas_online()
     await controllership.reassignments.resume(lambda _, assignment: not brokers.isdisjoint(assignment.target))
-    await controllership.deletion.retry({replica.partition.topic for replica in replicas})
+    if context.topics_to_delete:
+        await controllership.deletion.retry({r.partition.topic async for r in in_slices(replicas)})

@@ -25,5 +25,5 @@ async def run(controllership: Controllership, broker_id: int) -> None:
         return
     logger.info("Broker %d changed its registration from %s to %s", broker_id, known, found)
     context.live_brokers[broker_id] = found
-    controllership.batch.add_update_metadata(context.live_brokers)
-    controllership.batch.send()
+    await controllership.batch.add_update_metadata(context.live_brokers)
+    await controllership.batch.send()

@@ -6,9 +6,10 @@ import logging
 from typing import Final
 
 from kafkapy import errors
-from kafkapy.controller.context import PartitionStatus, ReplicaStatus
+from kafkapy.controller.context import PartitionStatus, Replica, ReplicaStatus
 from kafkapy.controller.controllership import Controllership
 from kafkapy.controller.partition_state_machine import ElectionStrategy
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("kafka.controller.KafkaController")
@@ -35,20 +36,25 @@ async def run(controllership: Controllership, broker_id: int, broker_epoch: int)
     context.shutting_down_brokers.add(broker_id)
     replicated = [
         replica
-        for replica in context.replicas_on({broker_id})
+        async for replica in in_slices(await context.replicas_on({broker_id}))
         if len(context.replicas_of(replica.partition)) > 1
         and replica.partition in context.leadership
         and not context.is_topic_being_deleted(replica.partition.topic)
     ]
-    led = [r.partition for r in replicated if context.leadership[r.partition].leader == broker_id]
-    following = [r for r in replicated if context.leadership[r.partition].leader != broker_id]
+    led: list[TopicPartition] = []
+    following: list[Replica] = []
+    async for replica in in_slices(replicated):
+        if context.leadership[replica.partition].leader == broker_id:
+            led.append(replica.partition)
+        else:
+            following.append(replica)
     await controllership.partitions.handle_state_changes(
         led, PartitionStatus.ONLINE, ElectionStrategy.CONTROLLED_SHUTDOWN
     )
     # The broker stops to follow before the ISRs without it are written.
-    for replica in following:
+    async for replica in in_slices(following):
         epoch = context.leadership[replica.partition].leader_epoch
         controllership.batch.add_stop_replica(broker_id, replica.partition, epoch, delete=False)
-    controllership.batch.send()
+    await controllership.batch.send()
     await controllership.replicas.handle_state_changes(following, ReplicaStatus.OFFLINE)
-    return {partition for partition in led if context.leadership[partition].leader == broker_id}
+    return {partition async for partition in in_slices(led) if context.leadership[partition].leader == broker_id}

@@ -21,7 +21,7 @@ async def run(controllership: Controllership) -> None:
     known = controllership.context.leadership
     changed = list(dict.fromkeys(partition for value in values for partition in value if partition in known))
     controllership.context.leadership.update(await controllership.store.partition_states(changed))
-    controllership.batch.add_update_metadata(controllership.context.live_brokers, changed)
-    controllership.batch.send()
+    await controllership.batch.add_update_metadata(controllership.context.live_brokers, changed)
+    await controllership.batch.send()
     await controllership.reassignments.isr_changed(changed)
     await notifications.remove(controllership.store.store, PATH, names)

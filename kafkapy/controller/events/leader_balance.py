@@ -12,6 +12,7 @@ from kafkapy.controller.context import ControllerContext, PartitionStatus
 from kafkapy.controller.controllership import Controllership
 from kafkapy.controller.elections import elect_preferred
 from kafkapy.controller.partition_state_machine import ElectionStrategy
+from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
 logger = logging.getLogger("kafka.controller.KafkaController")
@@ -23,12 +24,13 @@ FIRST_S: Final = 5.0
 
 async def run(controllership: Controllership) -> None:
     """Elect the preferred leaders of each broker that leads too few of its partitions."""
+    context = controllership.context
     allowed = controllership.config.get_int("leader.imbalance.per.broker.percentage") / 100
-    for broker, partitions in _by_preferred_leader(controllership.context).items():
-        elsewhere = [each for each in partitions if _is_led_elsewhere(controllership.context, each, broker)]
+    for broker, partitions in (await _by_preferred_leader(context)).items():
+        elsewhere = [each async for each in in_slices(partitions) if _is_led_elsewhere(context, each, broker)]
         if len(elsewhere) <= allowed * len(partitions):
             continue
-        movable = [each for each in elsewhere if _may_lead(controllership.context, each)]
+        movable = [each async for each in in_slices(elsewhere) if _may_lead(context, each)]
         if movable:
             logger.info("Broker %d gets %d leaderships back: it is their preferred leader", broker, len(movable))
             await controllership.partitions.handle_state_changes(
@@ -36,9 +38,9 @@ async def run(controllership: Controllership) -> None:
             )
 
 
-def _by_preferred_leader(context: ControllerContext) -> dict[int, list[TopicPartition]]:
+async def _by_preferred_leader(context: ControllerContext) -> dict[int, list[TopicPartition]]:
     result: dict[int, list[TopicPartition]] = {}
-    for partition in context.all_partitions():
+    async for partition in in_slices(context.all_partitions()):
         replicas = context.replicas_of(partition)
         if replicas and not context.is_topic_being_deleted(partition.topic):
             result.setdefault(replicas[0], []).append(partition)

@@ -24,7 +24,7 @@ async def run(controllership: Controllership) -> None:
     names, values = await notifications.read(controllership.store.store, PATH, decode_log_dir_event)
     brokers = set(values) & controllership.context.live_brokers.keys()
     try:
-        replicas = controllership.context.replicas_on(brokers)
+        replicas = await controllership.context.replicas_on(brokers)
         await controllership.replicas.handle_state_changes(
             [r for r in replicas if not controllership.context.is_topic_being_deleted(r.partition.topic)],
             ReplicaStatus.ONLINE,

@@ -14,6 +14,7 @@ from kafkapy.controller.events import (
     topic_change,
     topic_deletion,
 )
+from kafkapy.slices import in_slices
 
 NAME: Final = "RetryElection"
 
@@ -21,7 +22,7 @@ NAME: Final = "RetryElection"
 async def run(controllership: Controllership) -> None:
     """Read the store again, bring its partitions online, and elect missing leaders."""
     await broker_change.run(controllership)
-    await controllership.replicas_offline(controllership.context.replicas_without_broker())
+    await controllership.replicas_offline(await controllership.context.replicas_without_broker())
     await _bring_up_brokers(controllership)
     await log_dir_event_notification.run(controllership)
     await isr_change_notification.run(controllership)
@@ -41,7 +42,8 @@ async def run(controllership: Controllership) -> None:
 async def _read_states(controllership: Controllership) -> None:
     """Adopt states that were written without an answer, and tell brokers."""
     context = controllership.context
-    for partition, state in (await controllership.store.partition_states(context.all_partitions())).items():
+    found = await controllership.store.partition_states(list(context.all_partitions()))
+    async for partition, state in in_slices(found.items()):
         if (
             context.leadership.get(partition) == state
             or partition not in context.partition_status
@@ -50,9 +52,9 @@ async def _read_states(controllership: Controllership) -> None:
             continue
         context.leadership[partition] = state
         led = context.is_replica_online(state.leader, partition)
-        context.partition_status[partition] = PartitionStatus.ONLINE if led else PartitionStatus.OFFLINE
+        context.put_partition_state(partition, PartitionStatus.ONLINE if led else PartitionStatus.OFFLINE)
         controllership.batch.add_leader_and_isr(context.replicas_of(partition), partition, state)
-    controllership.batch.send()
+    await controllership.batch.send()
 
 
 async def _bring_up_brokers(controllership: Controllership) -> None:
@@ -60,15 +62,15 @@ async def _bring_up_brokers(controllership: Controllership) -> None:
     context = controllership.context
     returned = [
         replica
-        for replica in context.replicas_for(context.all_partitions())
+        async for replica in in_slices(context.replicas_for(context.all_partitions()))
         if context.replica_state(replica) is ReplicaStatus.OFFLINE
         and context.is_replica_online(replica.broker, replica.partition)
         and not context.is_topic_being_deleted(replica.partition.topic)
     ]
     if returned:
         brokers = {replica.broker for replica in returned}
-        controllership.batch.add_update_metadata(brokers, list(context.leadership))
-        controllership.batch.send()
+        await controllership.batch.add_update_metadata(brokers, context.leadership)
+        await controllership.batch.send()
         await controllership.replicas.handle_state_changes(returned, ReplicaStatus.ONLINE)
 
 
@@ -77,10 +79,12 @@ async def _bring_up_partitions(controllership: Controllership) -> None:
     context = controllership.context
     missing = [
         each
-        for each in context.all_partitions()
+        async for each in in_slices(context.all_partitions())
         if each not in context.partition_status and not context.is_topic_being_deleted(each.topic)
     ]
-    grown = {each.topic for each in context.partition_status}
+    if not missing:
+        return
+    grown = {each.topic async for each in in_slices(context.partition_status)}
     await controllership.partitions_created([each for each in missing if each.topic in grown])
     created = dict.fromkeys(each.topic for each in missing if each.topic not in grown)
     if created:

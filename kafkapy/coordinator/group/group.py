@@ -6,6 +6,7 @@ Source: org.apache.kafka.coordinator.group.Group.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ class Group(ABC):
     """
 
     type: GroupType
+    members: Mapping[str, object]
+    """By member id."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id

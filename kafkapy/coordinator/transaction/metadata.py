@@ -35,7 +35,10 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 class TakenOver(NamedTuple):
-    """A producer that has taken an open transaction over, and the identity in that transaction's records."""
+    """A producer that has taken an open transaction over.
+
+    `ongoing` is the identity in that transaction's records.
+    """
 
     producer: ProducerIdAndEpoch
     ongoing: ProducerIdAndEpoch
@@ -205,7 +208,7 @@ class TransactionMetadata(NamedTuple):
         )
 
     def _following(self, epochs: int) -> dict[str, int]:
-        """The changes for the producer that has taken the transaction over: it goes on with a later epoch."""
+        """The changes for a producer that has taken the transaction over: a later epoch."""
         if not self.is_kept:
             return {}
         # A record does not tell an unchanged id from none.

@@ -32,7 +32,9 @@ from kafkapy_spark.two_phase_commit import (
 
 from kafkapy import KafkaAdminClient, KafkaConsumer
 from kafkapy.clients.background import BackgroundLoop
+from kafkapy.clients.producer.transactional_requests import PreparedTxnState
 from kafkapy.errors import KafkaConnectionError, KafkaError
+from kafkapy.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
 
 PARTITIONS = 2
@@ -94,8 +96,23 @@ class Actor(TransactionClient):
         return response
 
 
+    async def initialize_task(self, transactional_id: str, timeout_ms: int, two_phase: bool) -> PreparedTxnState:
+        """As a task's producer does, which has no timeout with `two_phase` (KIP-939)."""
+        if not two_phase:
+            return await self.initialize(transactional_id, timeout_ms)
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, enable2_pc=True
+        )
+        response, node = await self._ask_coordinator(transactional_id, request, low=6)
+        level = self.network.finalized_feature(node, "transaction.version")
+        return PreparedTxnState(response.producer_id, response.producer_epoch, 2 if level >= 2 else 0)
+
+
 class Query:
     """A streaming query on one sink, its checkpoint and its rows. `random` decides on what Spark may do either way."""
+
+    two_phase = False
+    """Whether the tasks' transactions have no timeout."""
 
     def __init__(self, client: TransactionClient, topic: str, partitions: int, sink: str, batches: int, seed: int):
         self.client, self.topic, self.partitions, self.sink = client, topic, partitions, sink
@@ -141,7 +158,7 @@ class Query:
         await require_current(client, plan)
         worker = self.idle.pop() if self.idle else TaskIds()
         with worker.lent(self.sink, plan.driver, reuse=not plan.lost) as name:
-            state = await client.initialize(f"{self.sink}-{name}", plan.timeout_ms)
+            state = await client.initialize_task(f"{self.sink}-{name}", plan.timeout_ms, self.two_phase)
             records: Mapping[bytes, bytes | None] = {row: row for row in rows}
             place = TopicPartition(self.topic, self.random.randrange(self.partitions))
             offset = await client.append(place, records, OpenTransaction(f"{self.sink}-{name}", state))
@@ -364,8 +381,8 @@ def check(found: Counter[bytes], queries: Iterable[Query]) -> None:
 class Cluster:
     """A topic, the client that all processes share, and the loop that everything runs on."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
+    def __init__(self, bootstrap: str, two_phase: bool = False) -> None:
+        self.bootstrap, self.two_phase = bootstrap, two_phase
         self.topic = f"t-{uuid.uuid4().hex[:8]}"
         self._background = BackgroundLoop()
         self.client = TransactionClient({"bootstrap.servers": bootstrap})
@@ -381,6 +398,7 @@ class Cluster:
         """A new one with a sink of its own."""
         sink = f"{self.topic}.{len(self.queries)}"
         query = kind(self.client, self.topic, PARTITIONS, sink, batches, seed)
+        query.two_phase = self.two_phase
         self.queries.append(query)
         return query
 

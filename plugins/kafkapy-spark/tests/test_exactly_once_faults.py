@@ -28,15 +28,28 @@ BEFORE_OR_BEHIND = pytest.mark.parametrize(
 """Before a request is mostly behind the one before."""
 
 
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(False, id="timeouts"),
+        pytest.param(True, id="two_phases", marks=pytest.mark.soak),
+    ],
+)
+def two_phase(request: pytest.FixtureRequest) -> bool:
+    """Whether the tasks' transactions have no timeout (KIP-939)."""
+    found: bool = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[testing.Broker]:
-    with testing.Broker(auto_create_topics_enable=False) as started:
+def cluster(two_phase: bool) -> Iterator[testing.Broker]:
+    with testing.Broker(auto_create_topics_enable=False, transaction_two_phase_commit_enable=two_phase) as started:
         yield started
 
 
 @pytest.fixture
-def spark(cluster: testing.Broker) -> Iterator[Cluster]:
-    made = Cluster(cluster.bootstrap_servers)
+def spark(cluster: testing.Broker, two_phase: bool) -> Iterator[Cluster]:
+    made = Cluster(cluster.bootstrap_servers, two_phase)
     yield made
     made.close()
 

@@ -33,7 +33,8 @@ def described(client: Any, name: str, *keys: str) -> Any:
 
 
 def values(client: Any, name: str) -> dict[str, str]:
-    return {each.name: each.value for each in described(client, name).configs}
+    """The keys that the subscription sets itself."""
+    return {each.name: each.value for each in described(client, name).configs if each.config_source != 5}
 
 
 def listed(client: Any) -> set[str]:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from waiting import wait_until
+
+from kafkapy import KafkaProducer
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.describe_producers import DescribeProducersRequest
+from kafkapy.testing import Cluster
+from kafkapy.types import TopicPartition
 
 
 def ask(client: Any, topic: str, partition: int = 0) -> Any:
@@ -27,3 +32,21 @@ def test_what_is_not_here_has_its_error(client: Any, topic_name: str) -> None:
     assert ask(client, "bad name").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert ask(client, "no-such-topic").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert ask(client, topic_name, 9).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_leader_and_follower_tell_the_same() -> None:
+    place = TopicPartition("t", 0)
+    with Cluster(2) as cluster:
+        cluster.create_topic("t", partitions=1)
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all") as producer:
+            producer.send("t", b"value").get(60)
+        with cluster.admin() as admin:
+            (topic,) = admin.describe_topics(["t"])
+            replicas = topic["partitions"][0]["replica_nodes"]
+            assert len(replicas) == 2
+
+            def told(broker: int) -> list[int]:
+                return [each.producer_id for each in admin.describe_producers([place], broker)[place].active_producers]
+
+            (producer_id,) = told(topic["partitions"][0]["leader_id"])
+            wait_until(lambda: all(told(each) == [producer_id] for each in replicas), "the replicas tell the same")

@@ -23,10 +23,10 @@ From version 11 on a consumer may read from a follower, up to its high watermark
 (KIP-392, replicas.pyx). A partition of leader.replication.throttled.replicas has no records for a follower outside the
 ISR while leader.replication.throttled.rate is exceeded.
 
-Gaps: quotas (throttle time is 0), tiered storage.
+A consumer over its quota gets an empty response (requests/client_quotas.pxd). Gaps: tiered storage.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 from posix.unistd cimport pread
 
@@ -76,6 +76,7 @@ from kafkapy._speedups.requests.authorization cimport (
     authorization_check,
     authorization_trim,
 )
+from kafkapy._speedups.requests.client_quotas cimport quota_fetch_limit
 from kafkapy._speedups.requests.data_plane cimport (
     API_FETCH,
     ASK_AUTHORIZE,
@@ -106,7 +107,7 @@ from kafkapy._speedups.requests.fetch.replicas cimport (
     fetch_select,
     leave_records,
 )
-from kafkapy._speedups.requests.fetch.reply cimport fetch_response_build
+from kafkapy._speedups.requests.fetch.reply cimport fetch_charge, fetch_response_build
 from kafkapy._speedups.requests.fetch.state cimport (
     CONTEXT_SESSIONLESS,
     FETCH_ANSWER,
@@ -165,6 +166,9 @@ cdef FetchState* state_new(Frame* frame) noexcept nogil:
     state.sessionless = False
     state.ask.kind = ASK_AUTHORIZE
     state.deadline_ns = 0
+    state.quota_bytes = INT64_MAX
+    state.charged = False
+    state.throttle_ms = 0
     return state
 
 
@@ -297,7 +301,7 @@ cdef bint is_zstd(LogState* log) noexcept nogil:
 
 
 cdef int64_t reply_limit(DataPlaneState* plane, FetchState* state) noexcept nogil:
-    cdef int64_t limit = min(state.max_bytes, plane.fetch_max_bytes)
+    cdef int64_t limit = min(<int64_t>min(state.max_bytes, plane.fetch_max_bytes), state.quota_bytes)
     if state.frame.api_version < CONVERTED_BELOW:
         limit = min(limit, <int64_t>CONVERTED_MAX_BYTES)
     return max(limit, <int64_t>0)
@@ -589,6 +593,7 @@ cdef void finish(DataPlaneState* plane, FetchState* state, Outcome* outcome) noe
     cdef size_t i
     if from_follower(state):
         fetch_count_throttled(state)
+    fetch_charge(state)
     outcome.send = fetch_response_build(plane, state)
     for i in range(state.partitions.size()):
         if state.partitions[i].read.error != ERROR_NONE:
@@ -639,7 +644,9 @@ cdef void run(DataPlaneState* plane, FetchState* state, bint timed_out, Outcome*
         begin_reading(plane, state, FETCH_ANSWER)
     if state.stage == FETCH_ANSWER and not read_some(plane, state, outcome):
         return
-    if state.frame.api_version >= CONVERTED_BELOW or not fetch_ask_for_conversion(state, outcome):
+    if state.frame.api_version < CONVERTED_BELOW:
+        fetch_charge(state)     # by the size before the conversion
+    if state.frame.api_version >= CONVERTED_BELOW or state.throttle_ms or not fetch_ask_for_conversion(state, outcome):
         finish(plane, state, outcome)
 
 
@@ -671,6 +678,8 @@ cdef void fetch_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) no
         outcome.message = MALFORMED
         state_free(state)
         return
+    if frame.quota != NULL and not from_follower(state):
+        state.quota_bytes = quota_fetch_limit(frame.quota)
     fetch_context_open(plane, state)
     run(plane, state, False, outcome)
 

@@ -49,14 +49,16 @@ from kafkapy._speedups.base.wire cimport (
 )
 from kafkapy._speedups.log.segment cimport segment_send
 from kafkapy._speedups.protocol.data_plane_versions cimport FETCH_FLEXIBLE
+from kafkapy._speedups.requests.client_quotas cimport quota_charge_exempt, quota_charge_fetch
 from kafkapy._speedups.requests.data_plane cimport leader_note, leaders_write, left_is_mine
 from kafkapy._speedups.requests.fetch.conversion cimport CONVERTED_BELOW
-from kafkapy._speedups.requests.fetch.state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition
+from kafkapy._speedups.requests.fetch.state cimport CONTEXT_FULL, CONTEXT_INCREMENTAL, FetchPartition, from_follower
 from kafkapy._speedups.requests.fetch_session cimport (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
     CachedPartition,
     FetchSession,
+    FetchTopic,
     fetch_topic_same,
     next_session_epoch,
     session_admit,
@@ -246,11 +248,63 @@ cdef void count_fetches(FetchState* state, vector[FetchPartition*]* answered) no
             atomic_count(&answered[0][i].log.counters.bytes_out, answered_bytes(state, answered[0][i]))
 
 
+cdef size_t head_size(int16_t version) noexcept nogil:
+    return (4 + 4 + (version >= FETCH_FLEXIBLE) + 4 * (version >= 1)
+            + (2 + 4) * (version >= SESSION_VERSION))
+
+
+cdef int64_t response_size(FetchState* state) noexcept nogil:
+    """The bytes of the reply, from its size on, before it changes the session: partitions of an incremental reply
+    without records and errors are not counted."""
+    cdef int16_t version = state.frame.api_version
+    cdef bint flexible = version >= FETCH_FLEXIBLE
+    cdef int64_t length_size = 2 if flexible else 4     # of most arrays and records
+    cdef int64_t partition_size = (4 + 2 + 8 + length_size + 8 * (version >= 4) + 8 * (version >= LOG_START_VERSION)
+                                   + length_size * (version >= 4) + 4 * (version >= 11) + flexible)
+    cdef int64_t size = <int64_t>head_size(version) + length_size + flexible
+    cdef FetchPartition* partition
+    cdef FetchTopic* topic = NULL
+    cdef size_t i
+    for i in range(state.partitions.size()):
+        partition = &state.partitions[i]
+        if (state.context == CONTEXT_INCREMENTAL and partition.read.length <= 0
+                and partition.read.error == ERROR_NONE):
+            continue
+        if partition.topic != topic:
+            topic = partition.topic
+            size += length_size + flexible
+            size += TOPIC_ID_SIZE if version >= TOPIC_ID_VERSION else <int64_t>topic.name.size() + length_size // 2
+        size += partition_size + max(partition.read.length, <int64_t>0)
+        size += max(partition.read.aborted_count, <int32_t>0) * (16 + flexible)
+    return size
+
+
+cdef void fetch_charge(FetchState* state) noexcept nogil:
+    if state.frame.quota == NULL or state.charged:
+        return
+    state.charged = True
+    if from_follower(state):
+        quota_charge_exempt(state.frame.quota)
+        return
+    quota_charge_fetch(state.frame.quota, response_size(state))
+    state.throttle_ms = <int32_t>state.frame.quota.throttle_ms
+
+
+cdef void throttle_session(FetchState* state) noexcept nogil:
+    """Answers without records: an incremental request only has its epoch checked, any other makes no session (Kafka's
+    FetchContext.getThrottledResponse)."""
+    if state.context != CONTEXT_INCREMENTAL:
+        state.session_id = INVALID_SESSION_ID
+        return
+    pthread_mutex_lock(&state.session.mutex)
+    if state.session.epoch != next_session_epoch(state.session_epoch):
+        state.error = ERROR_INVALID_FETCH_SESSION_EPOCH
+    pthread_mutex_unlock(&state.session.mutex)
+
+
 cdef void write_head(FetchState* state, ByteBuffer* out) noexcept nogil:
     cdef int16_t version = state.frame.api_version
-    cdef size_t size = (4 + 4 + (version >= FETCH_FLEXIBLE) + 4 * (version >= 1)
-                        + (2 + 4) * (version >= SESSION_VERSION))
-    cdef uint8_t* at = extend(out, size)
+    cdef uint8_t* at = extend(out, head_size(version))
     if at == NULL:
         return
     store_int32(at, 0)                  # the size of the frame, known at the end
@@ -260,7 +314,7 @@ cdef void write_head(FetchState* state, ByteBuffer* out) noexcept nogil:
         at[0] = 0
         at += 1
     if version >= 1:
-        store_int32(at, 0)              # throttle time
+        store_int32(at, state.throttle_ms)
         at += 4
     if version >= SESSION_VERSION:
         store_int16(at, state.error)
@@ -287,7 +341,10 @@ cdef Send* fetch_response_build(DataPlaneState* plane, FetchState* state) noexce
         if state.partitions[i].refused:
             ordered.push_back(&state.partitions[i])
             state.sessionless = True
-    if state.context == CONTEXT_INCREMENTAL:
+    if state.throttle_ms > 0:
+        ordered.clear()
+        throttle_session(state)
+    elif state.context == CONTEXT_INCREMENTAL:
         answer_incremental(plane, state, ordered)
     elif state.context == CONTEXT_FULL and not state.sessionless:
         create_session(plane, state, ordered)

@@ -89,6 +89,10 @@ cdef cppclass FetchState:
     bint min_one_batch              # no bytes found yet
     bint must_answer                # regardless of min bytes
     bint anything                   # a partition is not refused
+    # quotas
+    int64_t quota_bytes             # the most bytes that no quota forbids for sure
+    bint charged
+    int32_t throttle_ms             # of the reply, which then has no records
 
 cdef enum:
     FOLLOWER_READS_VERSION = 11     # first version whose consumers may read from followers (KIP-392)

@@ -16,7 +16,8 @@ A request goes through three stages and can park in each:
                 over
 
 The whole body is decoded before the first append, so a frame that is cut short leaves no trace. Of several entries for
-one partition the last one counts and is answered, as in Kafka. Not done here: quotas (throttle time is 0).
+one partition the last one counts and is answered, as in Kafka. A client over its quota gets its answer at once, with
+the throttle time (requests/client_quotas.pxd).
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
@@ -91,6 +92,7 @@ from kafkapy._speedups.requests.authorization cimport (
     authorization_check,
     authorization_trim,
 )
+from kafkapy._speedups.requests.client_quotas cimport quota_charge_produce
 from kafkapy._speedups.requests.data_plane cimport (
     API_PRODUCE,
     ASK_AUTHORIZE,
@@ -157,6 +159,7 @@ cdef ProduceState* state_new(Frame* frame) noexcept nogil:
     state.stage = PRODUCE_AUTHORIZE
     state.segment_deadline_ns = 0
     state.acks_deadline_ns = 0
+    state.throttle_ms = 0
     state.ask.kind = ASK_AUTHORIZE
     return state
 
@@ -195,6 +198,9 @@ cdef void finish(DataPlaneState* plane, ProduceState* state, Outcome* outcome) n
     if failed:
         atomic_count(&plane.apis[<int>API_PRODUCE].errors, 1)
     authorization_trim(state.frame.authorization)
+    if state.frame.quota != NULL:
+        quota_charge_produce(state.frame.quota, state.acks != ACKS_NONE)
+        state.throttle_ms = <int32_t>state.frame.quota.throttle_ms
     if state.acks == ACKS_NONE:
         if failed:
             close_with(state, FAILED_WITHOUT_ACKS, outcome)

@@ -153,7 +153,7 @@ cdef Send* produce_response_build(DataPlaneState* plane, ProduceState* state) no
         if flexible:
             write_unsigned_varint(&out, 0)
     if version >= 1:
-        write_int32(&out, 0)            # throttle time
+        write_int32(&out, state.throttle_ms)
     if flexible:
         if leaders.size():
             leaders_write(plane, state.frame.listener_index, &leaders, &out)

@@ -1,0 +1,41 @@
+"""The metrics of client quotas: rates, and mean throttle times of the last minute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kafkapy.broker.quota_callback import QuotaType
+from kafkapy.metadata.quota_entities import CLIENT_ID, USER
+
+if TYPE_CHECKING:
+    from kafkapy.broker.client_quotas import ClientQuotas
+
+__all__ = ["add_quotas"]
+
+MOST_QUOTAS: Final = 1000
+"""Quotas of each kind of counting that are shown, those that were made last."""
+PREFIXES: Final = {
+    QuotaType.PRODUCE: "kafka_server_produce",
+    QuotaType.FETCH: "kafka_server_fetch",
+    QuotaType.REQUEST: "kafka_server_request",
+    QuotaType.CONTROLLER_MUTATION: "kafka_server_controllermutation",
+}
+RATES: Final = {
+    QuotaType.PRODUCE: "byterate",
+    QuotaType.FETCH: "byterate",
+    QuotaType.REQUEST: "requesttime",
+    QuotaType.CONTROLLER_MUTATION: "mutations",
+}
+
+
+def add_quotas(add: Callable[..., None], quotas: ClientQuotas) -> None:
+    """Add the samples of all quotas. Any thread."""
+    add("kafka_server_request_exemptrequesttime", quotas.exempt_time)
+    for reading in quotas.readings(MOST_QUOTAS):
+        prefix, labels = PREFIXES[reading.quota_type], (reading.tags[USER], reading.tags[CLIENT_ID])
+        add(f"{prefix}_{RATES[reading.quota_type]}", reading.rate, *labels)
+        if reading.throttle_time_ms is not None:
+            add(f"{prefix}_throttletime", reading.throttle_time_ms, *labels)
+        if reading.tokens is not None:
+            add(f"{prefix}_tokens", reading.tokens, *labels)
