@@ -13,6 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy.metadata.znodes import partition_state_path
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Checks:
         self.looks = 0
         self.allows_loss = False
         """An unclean election, or the loss of too many disks: committed records may vanish."""
-        self._seen: dict[tuple[TopicPartition, int], tuple[int, int, int]] = {}
+        self._seen: dict[tuple[TopicPartition, int], tuple[int, int, int, int]] = {}
 
     def fail(self, text: str) -> None:
         """A broken rule."""
@@ -71,7 +72,9 @@ class Checks:
                 log = logs(partition)
                 if log is None or not log.is_leader or log.offline_errno:
                     continue
-                now = (log.leader_epoch, log.high_watermark, broker.lives)
+                node = self._cluster.ensemble.tree._tree.nodes.get(partition_state_path(partition))
+                version = -1 if node is None else node[1].version
+                now = (log.leader_epoch, log.high_watermark, broker.lives, version)
                 if self._seen.get((partition, broker.id)) == now:
                     continue
                 before = self._seen.get((partition, broker.id))
@@ -88,6 +91,8 @@ class Checks:
         state = self._cluster.state(*partition)
         if state is None or state.leader_epoch != log.leader_epoch or state.leader != leader:
             return
+        if leader not in state.isr:
+            self.fail(f"{partition}: the leader {leader} is not in sync")
         for member in state.isr:
             theirs = self._cluster[member].log(*partition)
             end = 0 if theirs is None else theirs.log_end_offset

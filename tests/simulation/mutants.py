@@ -134,12 +134,6 @@ MUTANTS: Final[dict[str, Line | Frames]] = {
         "if replica in online and replica in isr:",
         "if replica in online:",
     ),
-    "the preferred leader need not be in sync": Line(
-        "kafkapy.controller.elections",
-        "elect_preferred",
-        " or preferred not in isr",
-        "",
-    ),
     "an election keeps the leader epoch": Line(
         "kafkapy.controller.partition_state_machine",
         "PartitionStateMachine._elect_once",

@@ -71,7 +71,7 @@ class Schedule:
             + [self.kill, self.revive, self.revive, self.shut_down]
             + [self.cut_link, self.cut_both, self.isolate, self.heal, self.heal, self.lossy]
             + [self.cut_store, self.expire, self.restore_store]
-            + [self.elect, self.flush, self.delete_records, self.wait, self.wait]
+            + [self.elect, self.elect, self.flush, self.delete_records, self.wait, self.wait]
             + [self.fail_power, self.lose_disk]
         )
         for number in range(self.schedules):

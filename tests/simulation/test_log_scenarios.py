@@ -49,7 +49,7 @@ def test_26_old_messages_below_new_batches() -> None:
         old = b"".join(_old_message(offset) for offset in range(3))
         for broker in (0, 1):
             (cluster[broker].directory / "t-0" / f"{0:020d}.log").write_bytes(old)
-            (cluster[broker].directory / "t-0" / "leader-epoch-checkpoint").unlink()
+            (cluster[broker].directory / "t-0" / "leader-epoch-checkpoint").unlink(missing_ok=True)
         await cluster.restart(0, 1)
         await cluster.until(lambda: cluster.leader() is not None, "a leader", 30)
         await cluster.produce(b"new", timeout_s=60)
