@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.sessions import Session
+from simulation.clock import Life, VirtualLoop, context_of
+from simulation.disk import SimulatedBackend
+from simulation.network import TIMEOUT_S, Network, SimulatedSender
 
 from kafkapy._speedups.base.event_queue import (
     FLUSH_WANTED,
@@ -34,6 +37,8 @@ from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy._speedups.testing.request_driver import ASK, PARKED, WORKER, Exchange, RequestDriver
 from kafkapy._speedups.testing.stepped_fetcher import SteppedFetcher
+from kafkapy.broker.controller_order import ControllerOrder
+from kafkapy.broker.data_plane_events import DataPlaneEvents
 from kafkapy.broker.handlers import (
     alter_partition,
     leader_and_isr,
@@ -62,9 +67,6 @@ from kafkapy.replica.leader_connections import LeaderConnections
 from kafkapy.replica.log_configs import effective_log_config
 from kafkapy.replica.replica_manager import ReplicaManager
 from kafkapy.types import Endpoint, TopicPartition
-from simulation.clock import Life, VirtualLoop, context_of
-from simulation.disk import SimulatedBackend
-from simulation.network import TIMEOUT_S, Network, SimulatedSender
 
 if TYPE_CHECKING:
     from simulation.cluster import SimulatedCluster
@@ -89,12 +91,16 @@ HANDLERS: Final = {
 class AllowedContext:
     """The context of a request of a broker, which may do everything."""
 
-    def __init__(self, broker: SimulatedBroker, request: Request, version: int) -> None:
+    def __init__(self, broker: SimulatedBroker, request: Request, version: int, number: int) -> None:
         self.broker = SimpleNamespace(
-            controller=broker.controller, replica_manager=broker.replicas, config=broker.config
+            controller=broker.controller,
+            controller_order=broker.controller_order,
+            replica_manager=broker.replicas,
+            config=broker.config,
         )
         self.api_version = version
         self.api_key = request.API_KEY
+        self.correlation_id = number
 
     def authorize(self, *asked: Any, **more: Any) -> bool:
         return True
@@ -325,6 +331,7 @@ class SimulatedBroker:
         self.configs = ConfigRepository(self.store)
         await self.configs.start()
         self.events = EventQueue()
+        self.controller_order = ControllerOrder()
         self.backend = SimulatedBackend()
         self.scheduler = Scheduler(self.loop)
         self.log_manager = manager = LogManager(
@@ -397,15 +404,14 @@ class SimulatedBroker:
         period_ms = max(1, self.config.get_int("replica.lag.time.max.ms") // 2)
         self.scheduler.schedule("isr-expiration", self.isr.shrink_all, period_ms, period_ms)
         events = self.log_manager.events
-        self._handlers: Mapping[int, Callable[[int, int, bytes], object]] = {
-            FOLLOWER_CAUGHT_UP: self.isr.follower_caught_up,
-            FOLLOWER_LOG_START: replicas.deletions.log_start_moved,
-            SEGMENT_WANTED: events.segment_wanted,
-            SEGMENT_ROLLED: events.segment_rolled,
-            FLUSH_WANTED: events.flush_wanted,
-            LOG_OFFLINE: events.log_offline,
-        }
-        self.loop.add_reader(self.events.fileno(), self._on_events)
+        handed_out = DataPlaneEvents(self.events, {})
+        handed_out.on(FOLLOWER_CAUGHT_UP, self.isr.follower_caught_up)
+        handed_out.on(FOLLOWER_LOG_START, replicas.deletions.log_start_moved)
+        handed_out.on(SEGMENT_WANTED, events.segment_wanted)
+        handed_out.on(SEGMENT_ROLLED, events.segment_rolled)
+        handed_out.on(FLUSH_WANTED, events.flush_wanted)
+        handed_out.on(LOG_OFFLINE, events.log_offline)
+        handed_out.start()
 
     def _registered(self, epoch: int) -> None:
         self.fetchers.broker_epoch = epoch
@@ -414,12 +420,6 @@ class SimulatedBroker:
         if broker.id == self.id:
             return LocalBrokerChannel(self.replicas)
         return RemoteBrokerChannel(broker.id, SimulatedSender(self.network, self.id), self.cluster.version, LISTENER)
-
-    def _on_events(self) -> None:
-        for kind, handle, argument, text in self.events.drain():
-            found = self._handlers.get(kind)
-            if found is not None:
-                found(handle, argument, text)
 
     def crash(self) -> None:
         """SIGKILL: nothing of this life runs any more. The session of the store lives until it expires."""
@@ -509,10 +509,13 @@ class SimulatedBroker:
 
     # --- the control plane --------------------------------------------------------------------------------------------
 
-    async def serve(self, request: Request, version: int) -> Any:
-        """The response of the handler. Before the registration requests wait, as in the RequestChannel."""
+    async def serve(self, request: Request, version: int, number: int) -> Any:
+        """The response of the handler to a sender's request of this number.
+
+        Before the registration requests wait, as in the RequestChannel.
+        """
         await self.registered.wait()
-        return await HANDLERS[type(request)](AllowedContext(self, request, version), request)  # type: ignore[arg-type]
+        return await HANDLERS[type(request)](AllowedContext(self, request, version, number), request)  # type: ignore[arg-type]
 
     # --- what a test looks at -----------------------------------------------------------------------------------------
 

@@ -9,9 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import random
 import select
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
+from unittest.mock import patch
+
+from kafkapy import slices
 
 START_S: Final = 1000.0
 """The first moment; not 0, which kernels take for "no time"."""
@@ -19,14 +25,20 @@ DISK_S: Final = 0.0005
 """How long a piece of work on a worker thread takes at most."""
 
 
+SLICE_ENDS: Final = 0.1
+"""How often a look at the clock finds that a slice is over."""
+
+
 class Life:
     """One life of a broker's process."""
 
-    __slots__ = ("alive", "name")
+    __slots__ = ("alive", "name", "sent")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
+        self.sent = 0
+        """Requests sent: the correlation id of the latest one."""
 
     def __repr__(self) -> str:
         return f"<Life {self.name}{'' if self.alive else ' (over)'}>"
@@ -38,6 +50,35 @@ NOBODY: Final = Life("the world")
 
 class StandstillError(RuntimeError):
     """The test waits for something, and nothing will ever happen."""
+
+
+class SliceClock:
+    """The clock of kafkapy.slices: by chance, a slice of time has passed since the last look.
+
+    With the real clock a seed would not mean one schedule; with the virtual one no slice would ever end.
+    """
+
+    def __init__(self, dice: random.Random) -> None:
+        self._dice = dice
+        self._now_s = START_S
+
+    def perf_counter(self) -> float:
+        """The time."""
+        if self._dice.random() < SLICE_ENDS:
+            self._now_s += 2 * slices.SLICE_S
+        return self._now_s
+
+
+@contextmanager
+def sliced(loop: VirtualLoop, dice: random.Random) -> Iterator[None]:
+    """Cut long work into slices by chance; each broker waits for its own turns, which end with its life."""
+
+    def waiting(running: object) -> deque[asyncio.Future[None]]:
+        assert running is loop
+        return loop.turns[LIFE.get(NOBODY)]
+
+    with patch.object(slices, "time", SliceClock(dice)), patch.object(slices, "_waiting", waiting):
+        yield
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -53,6 +94,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Called whenever all that could run at one moment has run."""
         self.on_advance: Callable[[float], None] = lambda now: None
         """Called with each new time."""
+        self.turns: defaultdict[Life, deque[asyncio.Future[None]]] = defaultdict(deque)
+        """What waits for a turn of its process's own loop."""
         self.world = context_of(NOBODY)
         """The context of what belongs to no broker."""
         self.set_task_factory(_task)

@@ -12,6 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from simulation.broker import Channel, SimulatedBroker
+from simulation.checks import Checks
+from simulation.clock import NOBODY, VirtualLoop, sliced
+from simulation.disk import fail_power, wipe
+from simulation.network import CLIENTS, TIMEOUT_S, Network
+from simulation.store import SimulatedEnsemble
+
 from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.properties import Properties
@@ -22,12 +29,6 @@ from kafkapy.metadata.znodes import decode_partition_state, partition_state_path
 from kafkapy.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.types import TopicPartition
-from simulation.broker import Channel, SimulatedBroker
-from simulation.checks import Checks
-from simulation.clock import NOBODY, VirtualLoop
-from simulation.disk import fail_power, wipe
-from simulation.network import CLIENTS, TIMEOUT_S, Network
-from simulation.store import SimulatedEnsemble
 
 PRODUCE_VERSION: Final = 9
 KEYS: Final = {
@@ -90,6 +91,8 @@ class SimulatedCluster:
         for broker in self.brokers.values():
             if broker.parked:
                 broker.look_at_parked()
+        if self.network.failures:
+            raise self.network.failures[0]
         self.checks.look()
 
     # --- faults -------------------------------------------------------------------------------------------------------
@@ -385,7 +388,8 @@ def simulate(
         cluster.checks.look()
 
     try:
-        loop.run_until_complete(loop.create_task(run(), context=loop.world))
+        with sliced(loop, random.Random(f"slices of {seed}")):
+            loop.run_until_complete(loop.create_task(run(), context=loop.world))
     finally:
         for broker in cluster.brokers.values():
             if broker.alive:

@@ -22,10 +22,11 @@ from typing import Any, Final, NamedTuple
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.parent.parent)]
 
-from kafkapy.protocol.messages.fetch import FetchRequest
 from simulation import schedules
 from simulation.broker import FETCH, PRODUCE, SimulatedBroker
 from simulation.cluster import BASE
+
+from kafkapy.protocol.messages.fetch import FetchRequest
 
 MOST_RUNS: Final = 60
 """Runs of schedules in which a mutant must be noticed."""

@@ -12,10 +12,13 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkapy.clients.network_client import RequestOf
-from kafkapy.errors import ErrorCode, KafkaConnectionError, code_of
-from kafkapy.protocol.schema import Request
 from simulation.clock import LIFE, NOBODY, Life, VirtualLoop
+
+from kafkapy.clients.connections import EncodedRequest
+from kafkapy.clients.network_client import RequestOf
+from kafkapy.errors import ErrorCode, KafkaConnectionError, KafkaError, code_of
+from kafkapy.metadata.store import MetadataStoreError
+from kafkapy.protocol.schema import Request
 
 if TYPE_CHECKING:
     from simulation.broker import SimulatedBroker
@@ -41,6 +44,8 @@ class Network:
         self.cut: set[tuple[int, int]] = set()
         """Links, each from a broker to a broker, that lose everything."""
         self.brokers: dict[int, SimulatedBroker] = {}
+        self.failures: list[Exception] = []
+        """What handlers have raised that has no error code."""
         self.drop: Callable[[int, int, object], bool] = lambda source, target, message: False
         """A test's own loss: whether this message is lost."""
 
@@ -84,6 +89,7 @@ class Network:
     async def call(self, source: int, target: int, request: Request, version: int, timeout_s: float) -> Any:
         """A request to a broker's control plane and its response. KafkaConnectionError when either is lost."""
         life, context = self._here()
+        life.sent = number = life.sent + 1
         answer: asyncio.Future[Any] = self.loop.create_future()
         broker = self.brokers.get(target)
         if broker is not None and broker.life.alive:
@@ -101,7 +107,7 @@ class Network:
 
             def arrived() -> None:
                 assert broker is not None
-                task = self.loop.create_task(self._served(broker, request, version))
+                task = self.loop.create_task(self._served(broker, request, version, number))
                 task.add_done_callback(lambda done: answered(done.exception() or done.result()), context=there)
 
             self.post(source, target, request, arrived, receiver, there)
@@ -114,11 +120,12 @@ class Network:
         finally:
             timer.cancel()
 
-    @staticmethod
-    async def _served(broker: SimulatedBroker, request: Request, version: int) -> Any:
+    async def _served(self, broker: SimulatedBroker, request: Request, version: int, number: int) -> Any:
         try:
-            return await broker.serve(request, version)
+            return await broker.serve(request, version, number)
         except Exception as error:
+            if not isinstance(error, (KafkaError, MetadataStoreError)):
+                self.failures.append(error)
             return _WholeError(code_of(error))  # as the dispatcher does
 
     @staticmethod
@@ -149,12 +156,22 @@ class SimulatedSender:
         self._broker_id = broker_id
 
     async def send(
-        self, broker_id: int, request: Request | RequestOf, *, timeout_ms: int | None = None, version: int | None = None
+        self,
+        broker_id: int,
+        request: Request | RequestOf | EncodedRequest,
+        *,
+        timeout_ms: int | None = None,
+        version: int | None = None,
     ) -> Any:
         """See InterBrokerSender."""
-        kind = request.kind if isinstance(request, RequestOf) else type(request)
+        kind = type(request) if isinstance(request, Request) else request.kind
         version = kind.VERSIONS.high if version is None else version
-        made = request.build(version) if isinstance(request, RequestOf) else request
+        if isinstance(request, RequestOf):
+            made = request.build(version)
+        elif isinstance(request, EncodedRequest):
+            made = kind.decode(request.body, version)
+        else:
+            made = request
         timeout_s = TIMEOUT_S if timeout_ms is None else timeout_ms / 1000
         return await self._network.call(self._broker_id, broker_id, made, version, timeout_s)
 

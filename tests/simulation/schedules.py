@@ -28,12 +28,13 @@ from typing import Any, Final
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.parent.parent)]
 
-from kafkapy.errors import KafkaError
-from kafkapy.metadata.store import MetadataStoreError
-from kafkapy.types import TopicPartition
 from simulation.broker import SimulatedBroker
 from simulation.clock import NOBODY, Life
 from simulation.cluster import BASE, SimulatedCluster, simulate
+
+from kafkapy.errors import KafkaError
+from kafkapy.metadata.store import MetadataStoreError
+from kafkapy.types import TopicPartition
 
 SCHEDULES: Final = 20
 """Schedules of one run, each on the cluster that the one before has left whole."""

@@ -11,9 +11,9 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
 from controller.sessions import Ensemble, Session
+from simulation.clock import LIFE, NOBODY
 
 from kafkapy.metadata.store import Operation, Stat, StoreUnavailableError, WatchCallback, WatchEvent
-from simulation.clock import LIFE, NOBODY
 
 if TYPE_CHECKING:
     from simulation.network import Network

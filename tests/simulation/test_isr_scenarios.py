@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from simulation.broker import SimulatedBroker
+from simulation.cluster import Acknowledged, SimulatedCluster, simulate
 
 from kafkapy.controller.events.alter_partition import IsrChange
 from kafkapy.errors import ErrorCode, KafkaError, code_of
@@ -14,8 +16,6 @@ from kafkapy.metadata.znodes import PartitionState
 from kafkapy.protocol.messages.alter_partition import AlterPartitionResponse
 from kafkapy.protocol.messages.stop_replica import StopReplicaRequest
 from kafkapy.types import TopicPartition
-from simulation.broker import SimulatedBroker
-from simulation.cluster import Acknowledged, SimulatedCluster, simulate
 
 TP = TopicPartition("t", 0)
 

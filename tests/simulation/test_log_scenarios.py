@@ -6,17 +6,17 @@ import struct
 from typing import Any
 
 import pytest
+from simulation.broker import FETCH, Channel, SimulatedBroker
+from simulation.checks import LOG_END
+from simulation.cluster import SimulatedCluster, simulate
+from simulation.disk import wipe
+from simulation.schedules import Schedule
 
 from kafkapy._speedups.records.memory_records import Record
 from kafkapy.metadata.metadata_version import LATEST, MetadataVersion
 from kafkapy.protocol.messages.fetch import FetchRequest
 from kafkapy.records.legacy import build_message_set
 from kafkapy.types import TopicPartition
-from simulation.broker import FETCH, Channel, SimulatedBroker
-from simulation.checks import LOG_END
-from simulation.cluster import SimulatedCluster, simulate
-from simulation.disk import wipe
-from simulation.schedules import Schedule
 
 TP = TopicPartition("t", 0)
 NOW = 1_700_000_000_000

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from simulation.mutants import MUTANTS
 from simulation.schedules import SCHEDULES
 

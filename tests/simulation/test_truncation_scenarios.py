@@ -6,12 +6,12 @@ import struct
 from unittest import mock
 
 import pytest
+from simulation.broker import SimulatedFetcher
+from simulation.cluster import SimulatedCluster, batch, simulate
 
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.metadata.metadata_version import MetadataVersion
 from kafkapy.types import TopicPartition
-from simulation.broker import SimulatedFetcher
-from simulation.cluster import SimulatedCluster, batch, simulate
 
 TP = TopicPartition("t", 0)
 UNCLEAN = {"unclean.leader.election.enable": "true"}
