@@ -62,7 +62,7 @@ def refusal(context: RequestContext, broker_epoch: int) -> ErrorCode:
 def late(context: RequestContext, request: ControllerRequest) -> ErrorCode:
     """STALE_CONTROLLER_EPOCH for a request that comes after a later one, else NONE.
 
-    The caller serves the request at once.
+    The caller serves the request at once: with a slice of other work between, a later request could overtake it here.
     """
     sender = (request.controller_id, request.controller_epoch, request.broker_epoch)
     if context.broker.controller_order.is_late(*sender, context.correlation_id):

@@ -57,20 +57,19 @@ async def handle(context: RequestContext, request: LeaderAndIsrRequest) -> Leade
     topic_ids = {topic.topic_name: topic.topic_id async for topic in in_slices(request.topic_states)}
     brokers = BrokerTuples()
     partitions = {partition: _wanted(each, brokers) async for partition, each in in_slices(_states(request))}
+    wanted = LeaderAndIsr(
+        request.controller_id,
+        request.controller_epoch,
+        request.broker_epoch,
+        {name: topic_id async for name, topic_id in in_slices(topic_ids.items()) if topic_id != ZERO_UUID},
+        partitions,
+        {each.broker_id: _leader(context, each) async for each in in_slices(request.live_leaders)},
+    )
     refused = late(context, request)
     if refused is not ErrorCode.NONE:
         refusals = {partition: refused async for partition in in_slices(partitions)}
         return await _answer(context.api_version, request, refused, refusals)
-    response = await context.broker.replica_manager.become_leader_or_follower(
-        LeaderAndIsr(
-            request.controller_id,
-            request.controller_epoch,
-            request.broker_epoch,
-            {name: topic_id async for name, topic_id in in_slices(topic_ids.items()) if topic_id != ZERO_UUID},
-            partitions,
-            {each.broker_id: _leader(context, each) async for each in in_slices(request.live_leaders)},
-        )
-    )
+    response = await context.broker.replica_manager.become_leader_or_follower(wanted)
     errors = {
         partition: response.error or response.partition_errors.get(partition, ErrorCode.NONE)
         async for partition in in_slices(partitions)

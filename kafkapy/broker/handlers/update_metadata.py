@@ -54,22 +54,21 @@ async def handle(context: RequestContext, request: UpdateMetadataRequest) -> Upd
     brokers = BrokerTuples()
     partitions = {partition: _known(each, brokers) async for partition, each in in_slices(_states(request))}
     topic_ids = {topic.topic_name: topic.topic_id async for topic in in_slices(request.topic_states)}
+    update = UpdateMetadata(
+        request.controller_id,
+        request.controller_epoch,
+        request.broker_epoch,
+        {name: topic_id async for name, topic_id in in_slices(topic_ids.items()) if topic_id != ZERO_UUID},
+        partitions,
+        {
+            each.id: BrokerRegistration(each.id, _endpoints(each), each.rack or None)
+            async for each in in_slices(request.live_brokers)
+        },
+    )
     refused = late(context, request)
     if refused is not ErrorCode.NONE:
         return UpdateMetadataResponse(error_code=refused)
-    response = await context.broker.replica_manager.update_metadata(
-        UpdateMetadata(
-            request.controller_id,
-            request.controller_epoch,
-            request.broker_epoch,
-            {name: topic_id async for name, topic_id in in_slices(topic_ids.items()) if topic_id != ZERO_UUID},
-            partitions,
-            {
-                each.id: BrokerRegistration(each.id, _endpoints(each), each.rack or None)
-                async for each in in_slices(request.live_brokers)
-            },
-        )
-    )
+    response = await context.broker.replica_manager.update_metadata(update)
     await emptied(partitions)
     return UpdateMetadataResponse(error_code=response.error)
 
