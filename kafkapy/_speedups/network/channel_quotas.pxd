@@ -11,7 +11,8 @@ from kafkapy._speedups.network.pending_request cimport PendingRequest
 from kafkapy._speedups.network.purgatory cimport PurgatoryState
 from kafkapy._speedups.network.selector cimport KafkaChannel
 
-# Whether the connection of a request has its quotas of the epoch; the request counts in them from now on. False: Python must decide.
+# Whether the connection of a request has its quotas of the epoch; the request counts in them from now on. False: Python
+# must decide.
 cdef bint quotas_ready(int64_t epoch, PendingRequest* pending) noexcept nogil
 # Lets a request count in its connection's sensors from a time on (monotonic ns), if there are any.
 cdef void quotas_use(PendingRequest* pending, int64_t started) noexcept nogil
