@@ -80,7 +80,7 @@ class Reporter:
 def test_there_are_the_hooks_of_the_documentation() -> None:
     documented = re.findall(r"^### `(\w+)`$", (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(documented) == sorted(HOOKS)
-    assert len(HOOKS) == 22
+    assert len(HOOKS) == 23
 
 
 @pytest.mark.parametrize("name", sorted(HOOKS))
@@ -221,9 +221,9 @@ MISSING = {
     "register_authorizers": "decisions_epoch, configure, authorize, authorize_by_resource_type, create_acls, "
     "delete_acls, acls and close",
     "register_storage_backends": "persistent, open_log, list_logs, rename_log and delete_log",
-    "register_metadata_stores": "start, close, session_id, is_shared, last_transaction, get, get_many, exists, "
-    "children, commit, watch_node, watch_children, listen_session, create, set, delete, ensure_path, ensure_paths and "
-    "subtree",
+    "register_metadata_stores": "start, close, session_id, is_shared, session_timeout_s, last_transaction, get, "
+    "get_many, exists, children, commit, watch_node, watch_children, listen_session, create, set, delete, ensure_path, "
+    "ensure_paths and subtree",
     "register_partition_assignors": "supported_protocols, subscription_user_data, assign and on_assignment",
     "register_group_assignors": "assign",
     "register_metrics_reporters": "start and close",

@@ -358,8 +358,10 @@ class SocketServer:
     def _pool(self, name: str) -> NetworkThreads:
         pool = self._pools.get(name)
         if pool is None:
-            control = self.control_channel if name and name == self.config.control_plane_listener_name else None
-            make = partial(self._make_processor, control or self.request_channel)
+            channel = self.request_channel
+            if self.control_channel is not None and name == self.config.control_plane_listener_name:
+                channel = self.control_channel
+            make = partial(self._make_processor, channel)
             pool = self._pools[name] = NetworkThreads(make, f"{name}-" if name else "")
         return pool
 

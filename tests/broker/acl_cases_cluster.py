@@ -98,7 +98,6 @@ class Configured(NamedTuple):
     denied: int
     key: str
     value: str
-    answer: int = OK
 
 
 ON_CLUSTER = (CLUSTER, "cluster")
@@ -106,7 +105,7 @@ CONFIGURED = (
     Configured("a topic", CONFIG_TOPIC, lambda w: w.topic, (TOPIC, "topic"), TOPIC_DENIED, "retention.ms", "77777777"),
     Configured("a broker", CONFIG_BROKER, lambda w: "1", ON_CLUSTER, CLUSTER_DENIED, "log.retention.bytes", "55555555"),
     Configured("a logger", CONFIG_LOGGER, lambda w: "1", ON_CLUSTER, CLUSTER_DENIED, "kafka.request.logger", "WARN"),
-    Configured("client metrics", CONFIG_METRICS, lambda w: "m", ON_CLUSTER, CLUSTER_DENIED, "interval.ms", "1000", 42),
+    Configured("client metrics", CONFIG_METRICS, lambda w: "m", ON_CLUSTER, CLUSTER_DENIED, "interval.ms", "1000"),
     Configured(
         "a group",
         CONFIG_GROUP,
@@ -123,7 +122,7 @@ for each in CONFIGURED:
         each.label,
         need((*each.resource, DESCRIBE_CONFIGS)),
         denied=[[(each.denied, False)]],
-        allowed=[(each.answer, each.answer == OK)],
+        allowed=[(OK, True)],
     )(describing(each.kind, each.name))
     if each.kind != CONFIG_LOGGER:
         case(
@@ -131,7 +130,7 @@ for each in CONFIGURED:
             each.label,
             need((*each.resource, ALTER_CONFIGS)),
             denied=[[each.denied]],
-            allowed=[each.answer],
+            allowed=[OK],
             changes=True,
         )(altering(each.kind, each.name, each.key, each.value))
     case(
@@ -139,7 +138,7 @@ for each in CONFIGURED:
         each.label,
         need((*each.resource, ALTER_CONFIGS)),
         denied=[[each.denied]],
-        allowed=[each.answer],
+        allowed=[OK],
         changes=True,
     )(incrementing(each.kind, each.name, each.key, each.value))
 

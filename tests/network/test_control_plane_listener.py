@@ -33,7 +33,7 @@ def test_the_controllers_requests_wait_behind_no_client(network, eventually):
     assert [client.receive()[1] for client in clients] == [b"data"] * 5
     assert len(net.server.request_channels) == 2
     names = {thread.name for thread in threading.enumerate()}
-    assert {"kafka-network-thread-control-plane", "kafka-socket-acceptor-CONTROL"} <= names
+    assert {"kafka-network-thread-CONTROL-0", "kafka-socket-acceptor-CONTROL"} <= names
 
 
 def test_without_the_key_there_is_one_channel(network):

@@ -1,9 +1,9 @@
 """The accept loop of one listener: a thread that never takes the GIL.
 
 For every connection the Acceptor waits for the quotas (connection_quotas.pxd), accepts, sets the socket's options, and
-gives the connection to the next Processor in turn; the Processors may change meanwhile. Without free descriptors it pauses, instead of spinning on a listen
-socket that stays readable. It logs a line about that, or about the limit of connections, at most once a minute; clients
-wait in the backlog meanwhile.
+gives the connection to the next Processor in turn; the Processors may change meanwhile. Without free descriptors it
+pauses, instead of spinning on a listen socket that stays readable. It logs a line about that, or about the limit of
+connections, at most once a minute; clients wait in the backlog meanwhile.
 """
 
 from libc.stdint cimport int16_t, int64_t

@@ -15,7 +15,6 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.send cimport Send
-from kafkapy._speedups.base.time_counter cimport TimeCounter
 from kafkapy._speedups.network.connection cimport ConnectionRegistryState
 from kafkapy._speedups.network.frame_reader cimport FrameReader
 from kafkapy._speedups.network.mailbox cimport Mail, Mailbox
@@ -23,6 +22,7 @@ from kafkapy._speedups.network.memory_pool cimport MemoryPoolState
 from kafkapy._speedups.network.pending_request cimport PendingRequest
 from kafkapy._speedups.network.purgatory cimport PurgatoryState
 from kafkapy._speedups.network.request_channel cimport RequestChannelState
+from kafkapy._speedups.network.request_times cimport ApiTimes
 from kafkapy._speedups.network.selector cimport KafkaChannel, SelectorState
 from kafkapy._speedups.network.worker_pool cimport WorkerPoolState
 from kafkapy._speedups.requests.data_plane cimport API_KEY_LIMIT, DataPlaneState, LeftMemory
@@ -32,16 +32,6 @@ cdef enum:
     COPIED_FRAME = 8 * 1024         # bytes; larger frames are handled in place
     FRAMES_A_TURN = 64              # of one connection, before the turn of others
     READ_TURN = 1024 * 1024         # bytes of one connection, likewise
-
-# Times of the answered requests of one API, counted by the Processor's thread. A time that most requests do not have is
-# counted only where there is one: the others cost nothing, and the reader adds them to the lowest bucket.
-cdef struct ApiTimes:
-    TimeCounter queue               # in the RequestChannel, waiting for Python
-    TimeCounter local               # in the handler
-    TimeCounter remote              # parked
-    TimeCounter response_queue      # from Python's answer to this thread
-    TimeCounter send                # from the first write of the reply to its last byte
-    TimeCounter throttle            # muted after the reply, for a quota
 
 cdef cppclass ProcessorState:
     DataPlaneState* plane
@@ -124,11 +114,10 @@ cdef void hand_to_python(ProcessorState* p, KafkaChannel* channel) noexcept nogi
 # Queues a connection with received bytes for the end of this turn or the next.
 cdef void channel_be_ready(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 cdef void channel_unmute(ProcessorState* p, KafkaChannel* channel, int reason) noexcept nogil
-# Counts the parts of the time of a request that gets its answer now.
-cdef void channel_count_parts(ProcessorState* p, PendingRequest* pending) noexcept nogil
+# Counts the times of a request that ends without a reply.
+cdef void channel_count(ProcessorState* p, const PendingRequest* pending) noexcept nogil
 # Takes a request out of the purgatory, before its deadline.
 cdef void leave_purgatory(ProcessorState* p, PendingRequest* pending) noexcept nogil
-cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) noexcept nogil
 # Ends a request, after its reply or without one.
 cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogil
 # Starts to send a reply; takes over `send`.

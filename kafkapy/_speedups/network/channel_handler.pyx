@@ -82,6 +82,7 @@ from kafkapy._speedups.network.request_log cimport (
     request_record_new,
     request_record_post,
 )
+from kafkapy._speedups.network.request_times cimport times_count_parts, times_count_total
 from kafkapy._speedups.network.selector cimport (
     MUTE_FAILED,
     MUTE_MEMORY,
@@ -116,12 +117,6 @@ from kafkapy._speedups.requests.request_header cimport (
     HeaderStatus,
     request_header_decode,
 )
-
-cdef extern from * nogil:
-    """
-    static inline int kp_bits(uint64_t n) { return n ? 64 - __builtin_clzll(n) : 0; }
-    """
-    int bits_of "kp_bits"(uint64_t n)
 
 cdef Ask quota_ask
 quota_ask.kind = ASK_QUOTAS
@@ -304,23 +299,10 @@ cdef void channel_unmute(ProcessorState* p, KafkaChannel* channel, int reason) n
         channel_be_ready(p, channel)
 
 
-cdef void channel_count_total(ProcessorState* p, int api, int64_t received_ns) noexcept nogil:
-    cdef ApiCounters* counters = &p.plane.apis[api]
+cdef void channel_count(ProcessorState* p, const PendingRequest* pending) noexcept nogil:
+    times_count_parts(&p.times[pending.frame.api_key], pending, p.now_ns)
     p.now_ns = monotonic_ns()
-    cdef int64_t took = p.now_ns - received_ns
-    cdef int slot = bits_of(<uint64_t>(took // 1000))
-    atomic_count(&counters.total_ns, took)
-    atomic_count(&counters.total_histogram[slot if slot < 31 else 31], 1)
-
-
-cdef void channel_count_parts(ProcessorState* p, PendingRequest* pending) noexcept nogil:
-    cdef ApiTimes* times = &p.times[pending.frame.api_key]
-    count_time_alone(&times.local, pending.local_ns)
-    if pending.remote_ns > 0:
-        count_time_alone(&times.remote, pending.remote_ns)
-    elif pending.local_ns > 0 and pending.taken_ns and pending.api == NULL:
-        count_time_alone(&times.queue, pending.taken_ns - pending.parked_ns)
-        count_time_alone(&times.response_queue, p.now_ns - pending.taken_ns - pending.local_ns)
+    times_count_total(&p.plane.apis[pending.frame.api_key], pending.frame.received_ns, p.now_ns)
 
 
 cdef void channel_finish(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
@@ -397,7 +379,8 @@ cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, in
     if not p.sending.empty():
         p.sending.erase(channel.info.id)
     atomic_count(&p.plane.apis[channel.send_api].response_bytes, channel.send.size)
-    channel_count_total(p, channel.send_api, channel.send_received_ns)
+    p.now_ns = monotonic_ns()
+    times_count_total(&p.plane.apis[channel.send_api], channel.send_received_ns, p.now_ns)
     count_time_alone(&p.times[channel.send_api].send, p.now_ns - started)
     if channel.record != NULL:
         request_record_post(p.plane.events, channel.record, channel.send.size, p.now_ns - channel.send_received_ns)
@@ -419,11 +402,11 @@ cdef RequestRecord* record_of(ProcessorState* p, PendingRequest* pending) noexce
 
 cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* send) noexcept nogil:
     """Takes over `send`; the request is done."""
-    quotas_before_reply(p, channel)
+    quotas_before_reply(channel, &p.throttled, &p.times[channel.request.frame.api_key].throttle)
     channel.send = send
     channel.send_api = channel.request.frame.api_key
     channel.send_received_ns = channel.request.frame.received_ns
-    channel_count_parts(p, channel.request)
+    times_count_parts(&p.times[channel.send_api], channel.request, p.now_ns)
     channel.record = record_of(p, channel.request)
     channel_forget_request(p, channel)
     channel_write(p, channel)
@@ -521,9 +504,8 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
     if outcome.kind == OUTCOME_REPLY:
         channel_start_reply(p, channel, outcome.send)
     elif outcome.kind == OUTCOME_NO_REPLY:
-        channel_count_parts(p, pending)
-        channel_count_total(p, api, pending.frame.received_ns)
-        quotas_throttle(p, channel)
+        channel_count(p, pending)
+        quotas_throttle(channel, &p.throttled, &p.times[api].throttle)
         record = record_of(p, pending)
         if record != NULL:
             request_record_post(p.plane.events, record, 0, p.now_ns - pending.frame.received_ns)
@@ -639,7 +621,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     atomic_count_alone(&channel.info.requests, 1)
     atomic_store(&channel.info.in_flight, 1)
     channel.mute |= MUTE_REQUEST
-    if quotas_ready(p, pending):
+    if quotas_ready(atomic_load(&p.plane.quota_epoch), pending):
         serve(p, channel, in_place, started)
     elif in_place and reader_donate(&p.reader, channel, pending) < 0:
         channel_close(p, channel, CLOSED_BY_BROKER)

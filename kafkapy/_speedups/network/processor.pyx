@@ -25,14 +25,11 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.send cimport send_free
-from kafkapy._speedups.base.time_counter cimport time_of
 from kafkapy._speedups.network.channel_events cimport channel_event, channel_read
 from kafkapy._speedups.network.channel_handler cimport (
-    ApiTimes,
     ProcessorState,
     channel_close,
-    channel_count_parts,
-    channel_count_total,
+    channel_count,
     channel_fail,
     channel_finish,
     channel_forget_request,
@@ -98,6 +95,7 @@ from kafkapy._speedups.network.memory_pool cimport pool_add_listener, pool_avail
 from kafkapy._speedups.network.pending_request cimport PendingRequest
 from kafkapy._speedups.network.purgatory cimport PurgatoryEntry, purgatory_next_deadline, purgatory_pop_expired
 from kafkapy._speedups.network.request_channel cimport RequestChannel, channel_signal
+from kafkapy._speedups.network.request_times cimport times_read
 from kafkapy._speedups.network.selector cimport (
     MUTE_MEMORY,
     MUTE_STOPPING,
@@ -230,8 +228,7 @@ cdef void open_mail(ProcessorState* p, const Mail* mail) noexcept nogil:
     elif mail.kind == MAIL_BEGIN:
         request_begin(p, channel)
     elif mail.kind == MAIL_NO_REPLY:
-        channel_count_parts(p, pending)
-        channel_count_total(p, pending.frame.api_key, pending.frame.received_ns)
+        channel_count(p, pending)
         channel_forget_request(p, channel)
         channel_finish(p, channel)
     else:
@@ -524,17 +521,6 @@ cdef pthread_cond_t an_end          # a Processor has ended
 pthread_cond_init(&an_end, NULL)
 
 
-cdef dict times_of(ApiTimes* times):
-    return {
-        "queue": time_of(&times.queue),
-        "local": time_of(&times.local),
-        "remote": time_of(&times.remote),
-        "response_queue": time_of(&times.response_queue),
-        "send": time_of(&times.send),
-        "throttle": time_of(&times.throttle),
-    }
-
-
 @cython.no_gc_clear
 cdef class Processor:
     """Owns one network thread's connections. The SocketServer makes it, and starts a thread on `run`; any thread may
@@ -626,7 +612,7 @@ cdef class Processor:
                 if self.state.apis.apis[i].served != NULL
             },
             "times": {
-                i: times_of(&self.state.times[i])
+                i: times_read(&self.state.times[i])
                 for i in range(API_KEY_LIMIT)
                 if atomic_load(&self.state.plane.apis[i].requests)
             },
