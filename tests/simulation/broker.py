@@ -179,10 +179,11 @@ class Connections(LeaderConnections):
 
 
 class Channel:
-    """One connection to a broker's data plane."""
+    """One connection to a broker's data plane, as long as the broker lives."""
 
     def __init__(self, broker: SimulatedBroker) -> None:
         self.broker = broker
+        self.life = broker.life
         self.driver = RequestDriver(broker.plane, 0, True)
         self.correlation_id = 0
 
@@ -256,14 +257,12 @@ class SimulatedFetcher(SteppedFetcher):
             if reply is not None:
                 network.post(self.leader_id, broker.id, reply, lambda: self._take(number, timer, reply), life, context)
 
-        network.post(
-            broker.id,
-            self.leader_id,
-            request,
-            lambda: leader.receive(channel, request, answered),
-            leader.life,
-            leader.context,
-        )
+        if channel.life.alive:
+            arrives, receiver, there = partial(leader.receive, channel, request, answered), leader.life, leader.context
+        else:
+            # Nobody knows the connection any more.
+            arrives, receiver, there = partial(self._lost, number, errno.ECONNRESET), life, context
+        network.post(broker.id, self.leader_id, request, arrives, receiver, there)
 
     def _take(self, number: int, timer: asyncio.TimerHandle, reply: bytes) -> None:
         if self.in_flight != number or self.ended:
