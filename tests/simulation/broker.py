@@ -391,7 +391,7 @@ class SimulatedBroker:
             make_kernel=SimulatedFetcher.of(self),
         )
         replicas.follow_with(self.fetchers)
-        sender: AlterPartitionSender = StoreIsrWriter(self.store)
+        sender: AlterPartitionSender = StoreIsrWriter(self.store, clock=self.loop.time)
         if version.has_alter_partition:
             sender = AlterPartitionManager(
                 self.id,
