@@ -31,6 +31,7 @@ if __name__ == "__main__":
 from simulation.broker import SimulatedBroker
 from simulation.clock import NOBODY, Life
 from simulation.cluster import BASE, SimulatedCluster, simulate
+from simulation.network import LONGEST_DELAY_S
 
 from kafkapy.errors import KafkaError
 from kafkapy.metadata.store import MetadataStoreError
@@ -53,6 +54,8 @@ class Schedule:
         self.schedules = SCHEDULES
         self.steps = STEPS
         self.produced = 0
+        self.late = False
+        """Whether messages may be late."""
         self.tasks: dict[asyncio.Task[None], Life] = {}
         self.trace: list[str] = []
 
@@ -96,6 +99,10 @@ class Schedule:
         await cluster.until(lambda: not self.fragile, "the lost disk has its records again")
         await cluster.repair()
         await cluster.until(lambda: not any(life.alive for life in self.tasks.values()), "requests end")
+        if self.late:
+            # What is still on its way changes nothing.
+            await asyncio.sleep(LONGEST_DELAY_S)
+            self.late = False
         await cluster.until(cluster.whole, "all replicas are in sync")
         cluster.checks.compare()
 
@@ -234,6 +241,7 @@ class Schedule:
         if not self.fragile:
             self.cluster.network.loss = self.dice.choice((0.02, 0.1, 0.3))
             self.cluster.network.late = self.dice.choice((0.0, 0.05, 0.2))
+            self.late = True
 
     async def cut_store(self) -> None:
         alive = [broker for broker in self.cluster.alive if not broker.store.cut]
