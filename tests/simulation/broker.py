@@ -163,7 +163,7 @@ class Connections(LeaderConnections):
         await asyncio.sleep(2 * network.delay())
         target = network.brokers.get(leader_id)
         lost = network.loses(broker.id, leader_id, "connect") or network.loses(leader_id, broker.id, "connect")
-        if target is None or not target.life.alive or lost:
+        if target is None or not target.life.alive or not target.listens or lost:
             raise KafkaError(f"broker {leader_id} does not answer")
         fetcher.leader_id = leader_id
         fetcher.channel = Channel(target)
@@ -296,7 +296,7 @@ class SimulatedBroker:
         self.steppers: list[SimulatedFetcher] = []
         self.fetch_timeout_s = TIMEOUT_S * 3
         self.lives = 0
-        self.ready = False
+        self.listens = self.ready = False
         self.lost_disk = False
         """Its disk has lost records, and has not caught up since."""
         self.log_manager: Any = None
@@ -313,7 +313,7 @@ class SimulatedBroker:
         self.life = Life(f"broker {self.id}, life {self.lives}")
         self.context = context_of(self.life)
         self.parked, self.steppers = [], []
-        self.ready = False
+        self.listens = self.ready = False
         self.registered = asyncio.Event()
         life = self.life
         try:
@@ -367,6 +367,7 @@ class SimulatedBroker:
         controller.registered.append(self._registered)
         self.admin = TopicAdmin(controller)
         self.network.brokers[self.id] = self
+        self.listens = True
         await controller.start(BrokerRegistration(self.id, (Endpoint(LISTENER, "host", 9000 + self.id),)))
         self.ready = True
         self.registered.set()
