@@ -41,6 +41,8 @@ SCHEDULES: Final = 20
 """Schedules of one run, each on the cluster that the one before has left whole."""
 STEPS: Final = 6
 """Steps of one schedule."""
+COLLECTS: Final = 4
+"""Runs between two collections of what they leave, which has file descriptors: those of the dead brokers."""
 TP: Final = TopicPartition("t", 0)
 
 
@@ -292,15 +294,15 @@ def main(arguments: list[str]) -> int:
     failures = 0
     began = time.process_time()
     gc.disable()
+    gc.freeze()
     with tempfile.TemporaryDirectory(prefix="kafkapy-simulation-", dir=BASE) as place:
         for seed in range(first, last):
             error = run_one(seed, Path(place))
             if error:
                 failures += 1
                 print(error, flush=True)
-            if seed % 10 == 0:
+            if seed % COLLECTS == 0:
                 gc.collect()
-                gc.freeze()
     count = SCHEDULES * (last - first)
     print(f"{count} schedules, {failures} failed, {1000 * (time.process_time() - began) / count:.1f} ms each")
     return 1 if failures else 0
