@@ -33,6 +33,7 @@ from simulation.clock import NOBODY, Life
 from simulation.cluster import BASE, SimulatedCluster, simulate
 from simulation.network import LONGEST_DELAY_S
 
+from kafkapy.broker.descriptors import raise_limit
 from kafkapy.errors import KafkaError
 from kafkapy.metadata.store import MetadataStoreError
 from kafkapy.types import TopicPartition
@@ -291,6 +292,7 @@ def main(arguments: list[str]) -> int:
     if "--log" in arguments:
         logging.disable(logging.NOTSET)
         logging.basicConfig(level=logging.INFO, format="%(message)s")
+    raise_limit()
     failures = 0
     began = time.process_time()
     gc.disable()
