@@ -1,6 +1,6 @@
 """Deliberate weakenings of the protocol, each of which the random schedules must notice.
 
-    PYTHONHASHSEED=0 python tests/simulation/mutants.py NAME [FIRST]
+    PYTHONHASHSEED=0 python tests/simulation/mutants.py NAME [RUNS]
 
 runs schedules with one of them until a rule is broken, and prints the seed. A mutant is a change of one line of the
 production code, made in memory; one in a kernel is made in the requests that the kernel gets.
@@ -148,12 +148,6 @@ MUTANTS: Final[dict[str, Line | Frames]] = {
         "broker_epoch < current",
         "False",
     ),
-    "a request that a controller sent before another one is served after it": Line(
-        "kafkapy.broker.controller_requests",
-        "late",
-        "context.broker.controller_order.is_late(*sender, context.correlation_id)",
-        "False",
-    ),
     "every live follower joins the ISR": Line(
         "kafkapy.replica.isr",
         "IsrManager.shrink",
@@ -186,6 +180,6 @@ def noticed(name: str, first: int = 0, runs: int = MOST_RUNS) -> str:
 
 if __name__ == "__main__":
     raise_limit()
-    said = noticed(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    said = noticed(sys.argv[1], runs=int(sys.argv[2]) if len(sys.argv) > 2 else MOST_RUNS)
     print(said or "not noticed")
     sys.exit(not said)
