@@ -163,7 +163,7 @@ class Connections(LeaderConnections):
         await asyncio.sleep(2 * network.delay())
         target = network.brokers.get(leader_id)
         lost = network.loses(broker.id, leader_id, "connect") or network.loses(leader_id, broker.id, "connect")
-        if target is None or not target.life.alive or lost:
+        if target is None or not target.life.alive or not target.listens or lost:
             raise KafkaError(f"broker {leader_id} does not answer")
         fetcher.leader_id = leader_id
         fetcher.channel = Channel(target)
@@ -179,10 +179,11 @@ class Connections(LeaderConnections):
 
 
 class Channel:
-    """One connection to a broker's data plane."""
+    """One connection to a broker's data plane, as long as the broker lives."""
 
     def __init__(self, broker: SimulatedBroker) -> None:
         self.broker = broker
+        self.life = broker.life
         self.driver = RequestDriver(broker.plane, 0, True)
         self.correlation_id = 0
 
@@ -256,14 +257,12 @@ class SimulatedFetcher(SteppedFetcher):
             if reply is not None:
                 network.post(self.leader_id, broker.id, reply, lambda: self._take(number, timer, reply), life, context)
 
-        network.post(
-            broker.id,
-            self.leader_id,
-            request,
-            lambda: leader.receive(channel, request, answered),
-            leader.life,
-            leader.context,
-        )
+        if channel.life.alive:
+            arrives, receiver, there = partial(leader.receive, channel, request, answered), leader.life, leader.context
+        else:
+            # Nobody knows the connection any more.
+            arrives, receiver, there = partial(self._lost, number, errno.ECONNRESET), life, context
+        network.post(broker.id, self.leader_id, request, arrives, receiver, there)
 
     def _take(self, number: int, timer: asyncio.TimerHandle, reply: bytes) -> None:
         if self.in_flight != number or self.ended:
@@ -297,7 +296,7 @@ class SimulatedBroker:
         self.steppers: list[SimulatedFetcher] = []
         self.fetch_timeout_s = TIMEOUT_S * 3
         self.lives = 0
-        self.ready = False
+        self.listens = self.ready = False
         self.lost_disk = False
         """Its disk has lost records, and has not caught up since."""
         self.log_manager: Any = None
@@ -314,7 +313,7 @@ class SimulatedBroker:
         self.life = Life(f"broker {self.id}, life {self.lives}")
         self.context = context_of(self.life)
         self.parked, self.steppers = [], []
-        self.ready = False
+        self.listens = self.ready = False
         self.registered = asyncio.Event()
         life = self.life
         try:
@@ -368,6 +367,7 @@ class SimulatedBroker:
         controller.registered.append(self._registered)
         self.admin = TopicAdmin(controller)
         self.network.brokers[self.id] = self
+        self.listens = True
         await controller.start(BrokerRegistration(self.id, (Endpoint(LISTENER, "host", 9000 + self.id),)))
         self.ready = True
         self.registered.set()
@@ -392,7 +392,7 @@ class SimulatedBroker:
             make_kernel=SimulatedFetcher.of(self),
         )
         replicas.follow_with(self.fetchers)
-        sender: AlterPartitionSender = StoreIsrWriter(self.store)
+        sender: AlterPartitionSender = StoreIsrWriter(self.store, clock=self.loop.time)
         if version.has_alter_partition:
             sender = AlterPartitionManager(
                 self.id,

@@ -25,7 +25,7 @@ from kafkapy.config.properties import Properties
 from kafkapy.controller.admin_requests import NewTopic
 from kafkapy.errors import ErrorCode, KafkaConnectionError, KafkaError, error_for
 from kafkapy.metadata.metadata_version import LATEST, MetadataVersion
-from kafkapy.metadata.znodes import decode_partition_state, partition_state_path
+from kafkapy.metadata.znodes import PartitionState, decode_partition_state, partition_state_path
 from kafkapy.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.types import TopicPartition
@@ -319,7 +319,17 @@ class SimulatedCluster:
                     return False
                 if ours.high_watermark != theirs.log_end_offset:
                     return False
+            if not all(self._tells(broker, topic, partition, state) for broker in self.brokers.values()):
+                return False
         return True
+
+    @staticmethod
+    def _tells(broker: SimulatedBroker, topic: str, partition: int, state: PartitionState) -> bool:
+        """Whether clients that ask a broker learn the state."""
+        known = broker.cache.partition(topic, partition)
+        return known is not None and (
+            (known.leader, known.leader_epoch, known.isr) == (state.leader, state.leader_epoch, state.isr)
+        )
 
     def replicas(self, topic: str = "t", partition: int = 0) -> tuple[int, ...]:
         """The assignment, as the controller knows it."""

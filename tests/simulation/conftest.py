@@ -22,7 +22,8 @@ What a test has at hand:
     cluster.describe()                                                  everything, as text
 
 Every change of anything is followed by a look at the rules of checks.py, which fail the test. Time is virtual: waiting
-costs nothing. Chance comes from the seed alone (`simulate(scenario, seed=7)`).
+costs nothing. Chance comes from the seed alone (`simulate(scenario, seed=7)`), also the interruptions of long work by
+kafkapy.slices.
 
     clock.py        the event loop; a broker's death is the end of its context
     network.py      messages between brokers and clients

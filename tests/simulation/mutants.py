@@ -147,6 +147,12 @@ MUTANTS: Final[dict[str, Line | Frames]] = {
         "broker_epoch < current",
         "False",
     ),
+    "a request that a controller sent before another one is served after it": Line(
+        "kafkapy.broker.controller_requests",
+        "late",
+        "context.broker.controller_order.is_late(*sender, context.correlation_id)",
+        "False",
+    ),
     "every live follower joins the ISR": Line(
         "kafkapy.replica.isr",
         "IsrManager.shrink",

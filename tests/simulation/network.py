@@ -27,6 +27,8 @@ CLIENTS: Final = -1
 """The place of all clients."""
 TIMEOUT_S: Final = 2.0
 """When a request without an answer has failed for its sender."""
+LONGEST_DELAY_S: Final = 3 * TIMEOUT_S
+"""The delay of the latest of late messages."""
 
 
 class Network:
@@ -64,7 +66,7 @@ class Network:
     def delay(self) -> float:
         """The delay of the next message."""
         if self.late > 0 and self.dice.random() < self.late:
-            return TIMEOUT_S * (1 + 2 * self.dice.random())
+            return TIMEOUT_S + (LONGEST_DELAY_S - TIMEOUT_S) * self.dice.random()
         return self.delay_s * (0.1 + 0.9 * self.dice.random())
 
     def loses(self, source: int, target: int, message: object) -> bool:
