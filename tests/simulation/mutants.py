@@ -26,6 +26,7 @@ from simulation import schedules
 from simulation.broker import FETCH, PRODUCE, SimulatedBroker
 from simulation.cluster import BASE
 
+from kafkapy.broker.descriptors import raise_limit
 from kafkapy.protocol.messages.fetch import FetchRequest
 
 MOST_RUNS: Final = 60
@@ -184,6 +185,7 @@ def noticed(name: str, first: int = 0, runs: int = MOST_RUNS) -> str:
 
 
 if __name__ == "__main__":
+    raise_limit()
     said = noticed(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0)
     print(said or "not noticed")
     sys.exit(not said)

@@ -33,6 +33,7 @@ from simulation.clock import NOBODY, Life
 from simulation.cluster import BASE, SimulatedCluster, simulate
 from simulation.network import LONGEST_DELAY_S
 
+from kafkapy.broker.descriptors import raise_limit
 from kafkapy.errors import KafkaError
 from kafkapy.metadata.store import MetadataStoreError
 from kafkapy.types import TopicPartition
@@ -41,6 +42,8 @@ SCHEDULES: Final = 20
 """Schedules of one run, each on the cluster that the one before has left whole."""
 STEPS: Final = 6
 """Steps of one schedule."""
+COLLECTS: Final = 4
+"""Runs between two collections of what they leave, which has file descriptors: those of the dead brokers."""
 TP: Final = TopicPartition("t", 0)
 
 
@@ -289,18 +292,19 @@ def main(arguments: list[str]) -> int:
     if "--log" in arguments:
         logging.disable(logging.NOTSET)
         logging.basicConfig(level=logging.INFO, format="%(message)s")
+    raise_limit()
     failures = 0
     began = time.process_time()
     gc.disable()
+    gc.freeze()
     with tempfile.TemporaryDirectory(prefix="kafkapy-simulation-", dir=BASE) as place:
         for seed in range(first, last):
             error = run_one(seed, Path(place))
             if error:
                 failures += 1
                 print(error, flush=True)
-            if seed % 10 == 0:
+            if seed % COLLECTS == 0:
                 gc.collect()
-                gc.freeze()
     count = SCHEDULES * (last - first)
     print(f"{count} schedules, {failures} failed, {1000 * (time.process_time() - began) / count:.1f} ms each")
     return 1 if failures else 0
