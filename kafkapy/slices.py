@@ -74,6 +74,10 @@ async def filled(keys: Iterable[K], value: V) -> dict[K, V]:
     return made
 
 
+def _drop(item: object) -> None:
+    """The handler of a closed queue."""
+
+
 class SlicedQueue(Generic[T]):
     """Items that are handled in order, in slices of the running loop.
 
@@ -98,6 +102,11 @@ class SlicedQueue(Generic[T]):
         """Handle all items now."""
         while self._items:
             self._handle(self._items.popleft())
+
+    def close(self) -> None:
+        """Drop what is left, and let go of the handler's owner."""
+        self._items.clear()
+        self._handle = _drop
 
     def _work(self) -> None:
         self._goes_on = False

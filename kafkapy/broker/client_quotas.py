@@ -105,7 +105,7 @@ class ClientQuotas:
         windows: QuotaWindows,
         mutation_windows: QuotaWindows,
     ) -> None:
-        self._plane = plane
+        self._plane: DataPlane | None = plane
         self._callback = callback
         self._is_custom = type(callback) is not DefaultQuotaCallback
         self._windows = windows
@@ -173,7 +173,8 @@ class ClientQuotas:
         """Begin a new epoch: the data plane asks again."""
         self._epoch += 1
         is_on = self._is_custom or any(self._in_use.values())
-        self._plane.quota_epoch = self._epoch if is_on else OFF
+        if self._plane is not None:
+            self._plane.quota_epoch = self._epoch if is_on else OFF
 
     # --- decisions --------------------------------------------------------------------------------------------------
 
@@ -263,7 +264,11 @@ class ClientQuotas:
         self._address_task = loop.create_task(self._follow_addresses(), name="address-quotas")
 
     async def stop(self) -> None:
-        """Ask no more, and close the policy."""
+        """Ask no more, and close the policy.
+
+        The data plane's descriptors are closed with its last reference, at once.
+        """
+        self._plane = None
         tasks = [task for task in (self._follow_task, self._address_task) if task is not None]
         for task in tasks:
             task.cancel()

@@ -50,6 +50,7 @@ class DataPlaneEvents:
             self._loop = None
             self.drain()
             self._waiting.flush()
+            self._waiting.close()
             self._handlers.clear()
 
     def drain(self) -> None:

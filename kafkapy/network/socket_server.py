@@ -430,8 +430,10 @@ class SocketServer:
         for pool in self._pools.values():
             pool.join(deadline, THREAD_END_S)
         if self.stopped:
+            # Their descriptors are closed at once: no pool and no server waits for the garbage collector.
             for pool in self._pools.values():
                 pool.clear()
+            self._pools = {}
             self.workers.stop()
         else:
             logger.error("A network thread did not end within %.1f s", timeout_s + THREAD_END_S)

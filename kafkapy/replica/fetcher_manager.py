@@ -585,6 +585,7 @@ class ReplicaFetcherManager:
             return
         self.closed = True
         self._loop.remove_reader(self._queue.fileno())
+        self._events_left.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -13,7 +13,7 @@ from waiting import WAIT_S
 
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
-from kafkapy.errors import ConfigError
+from kafkapy.errors import InvalidRequestError
 from kafkapy.log.cleaner import Cleaner, LogCleaner, check_reconfiguration
 from kafkapy.log.cleaner_checkpoint import CleanerCheckpoints
 from kafkapy.log.cleaner_manager import LogCleanerManager, log_to_clean
@@ -264,7 +264,7 @@ def test_the_number_of_threads_changes_in_steps(current: int, wanted: int, allow
     if allowed:
         check_reconfiguration(old, new)
     else:
-        with pytest.raises(ConfigError, match=r"log\.cleaner\.threads"):
+        with pytest.raises(InvalidRequestError, match="Log cleaner threads"):
             check_reconfiguration(old, new)
 
 

@@ -45,12 +45,12 @@ def test_a_tls_listener_without_a_keystore_keeps_the_broker_from_starting(
 
 
 def test_keys_without_effect_are_named_at_start_and_when_they_are_set_later(tmp_path: Path) -> None:
-    keys = {"super.users": "User:root", "client.quota.callback.class": "a.B", "num.partitions": "2"}
+    keys = {"super.users": "User:root", "remote.log.storage.system.enable": "true", "num.partitions": "2"}
     keys["cruise.control.metrics.topic"] = "hidden"
     broker = BrokerProcess(tmp_path, keys)
     with broker:
         client = RawClient(broker.bootstrap)
-        assert IGNORED.findall(broker.log_tail()) == ["client.quota.callback.class, super.users"]
+        assert IGNORED.findall(broker.log_tail()) == ["remote.log.storage.system.enable, super.users"]
         assert UNKNOWN.findall(broker.log_tail()) == ["cruise.control.metrics.topic"]
         assert "hidden" not in broker.log_tail(100_000)
         topic = CreateTopicsRequest.Topic
@@ -77,9 +77,9 @@ def test_keys_without_effect_are_named_at_start_and_when_they_are_set_later(tmp_
         assert answer.responses[0].error_code == 0
         broker.restart()
         assert IGNORED.findall(broker.log_tail(100_000)) == [
-            "client.quota.callback.class, super.users",
+            "remote.log.storage.system.enable, super.users",
             "log.preallocate",
-            "client.quota.callback.class, log.preallocate, super.users",
+            "log.preallocate, remote.log.storage.system.enable, super.users",
         ]
         assert GROUP_IGNORED.findall(broker.log_tail(100_000)) == [("g", "share.session.timeout.ms")] * 2
         assert TOPIC_IGNORED.findall(broker.log_tail(100_000)) == [("preallocate", "t")] * 2

@@ -27,10 +27,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
 
 def run(server: KafkaServer, directory: Path, name: str) -> str:
     address = f"127.0.0.1:{server.endpoints[0].port}"
-    command = directory / "kafkapy"
+    command = directory / "bin" / "kafkapy"
+    command.parent.mkdir(exist_ok=True)
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kafkapy.tools.cli "$@"\n')
     command.chmod(0o755)
-    path = os.pathsep.join([str(directory), os.environ["PATH"]])
+    path = os.pathsep.join([str(command.parent), os.environ["PATH"]])
     environment = os.environ | {
         "PATH": path, "PYTHONPATH": str(ROOT), "KAFKAPY_BOOTSTRAP_SERVER": address, "XDG_CONFIG_HOME": str(directory),
     }  # fmt: skip
