@@ -103,9 +103,10 @@ class Authentication:
         self._later(self.update_config(config))
 
     def check(self, config: BrokerConfig) -> None:
-        """ConfigError when a listener's changed keys name unknown mechanisms, or a wrong JAAS text."""
-        for name, listener in self._listeners.items():
-            if _keys_of(name, config) == listener.keys:
+        """ConfigError when a listener's new or changed keys name unknown mechanisms, or a wrong JAAS text."""
+        for name in _sasl_listeners(config):
+            listener = self._listeners.get(name)
+            if listener is not None and _keys_of(name, config) == listener.keys:
                 continue
             for mechanism in _enabled(name, config):
                 self._plugins.create_sasl_mechanism(ENABLED_KEY, mechanism)

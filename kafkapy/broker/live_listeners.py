@@ -11,9 +11,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from kafkapy.errors import ErrorCode, KafkaError, error_for
-from kafkapy.metadata.store import STORE_FAILED
+from kafkapy.metadata.store import MetadataStoreError
 from kafkapy.network.listen_sockets import open_listen_socket
-from kafkapy.network.socket_server import SocketServerConfig
+from kafkapy.network.socket_server import SocketServer, SocketServerConfig
 
 if TYPE_CHECKING:
     from kafkapy.broker.parts.part import Broker
@@ -81,14 +81,16 @@ class LiveListeners:
             except KafkaError as error:
                 logger.error("New listeners cannot be set up: %s", error)
                 return
-            server = broker.socket_server
+            server: SocketServer | None = getattr(broker, "socket_server", None)
+            if server is None:
+                return  # the broker has stopped meanwhile
             for failure in server.reconfigure(
                 SocketServerConfig.from_broker_config(config, broker.listener_security.listeners)
             ):
                 logger.error("The broker could not apply its new configuration: %s", failure)
             try:
                 await self._register(config)
-            except (KafkaError, *STORE_FAILED) as failure:
+            except (KafkaError, MetadataStoreError) as failure:
                 logger.error("The broker could not register its new addresses: %s", failure)
             if server.close_removed(in_flight=False) and (self._closing is None or self._closing.done()):
                 self._closing = loop.create_task(self._close_removed(), name="close-removed-listeners")

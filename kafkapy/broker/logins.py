@@ -85,6 +85,22 @@ class Logins:
         self.authentication = Authentication(self._plugins, services, self._principals)
         await self.authentication.start(self._config)
 
+    def config_changed(self, config: BrokerConfig) -> None:
+        """Follow a change of the broker's dynamic configuration, soon."""
+        if self.authentication is not None:
+            self.authentication.config_changed(config)
+
+    def check(self, config: BrokerConfig) -> None:
+        """ConfigError when the SASL keys of a listener, also of a new one, are wrong."""
+        if any(endpoint.security_protocol.sasl for endpoint in config.listeners):
+            from kafkapy.broker.authentication import Authentication, Services
+            from kafkapy.security.scram import CredentialCache
+
+            # A check asks no service: before the first SASL listener it has empty ones.
+            services = Services(self._plugins, CredentialCache(b""), self.tokens.cache)
+            checked = self.authentication or Authentication(self._plugins, services, self._principals)
+            checked.check(config)
+
     async def update_listeners(self, config: BrokerConfig) -> None:
         """Make the mechanisms of new SASL listeners, and forget those of removed ones. ConfigError."""
         self._config = config

@@ -281,7 +281,8 @@ class KafkaController:
         registration = self.registration._replace(endpoints=endpoints)
         await register.check_addresses(self.store, registration)
         await self.store.update_broker(registration)
-        self.registration = registration
+        # The broker may have registered again meanwhile, with another epoch.
+        self.registration = self.registration._replace(endpoints=endpoints)
         logger.info("Broker %d is registered with its new addresses", registration.id)
         # A store that only this process uses has no watches (NodeWatches).
         self._enqueue_one(broker_modifications.NAME, self.broker_id, broker_modifications.run)

@@ -217,7 +217,9 @@ class PartitionReassignments:
     ) -> dict[TopicPartition, ReplicaAssignment]:
         """The reassignments whose target replicas are in sync."""
         running = [each for each in moves if moves[each].is_being_reassigned]
-        states = await states_known(self._context, self._store, running)
+        # The store knows them best: below IBP 2.7 leaders write ISRs themselves, and replicas that leave are deleted.
+        states = await self._store.partition_states(running)
+        self._context.leadership.update(states)
         complete: dict[TopicPartition, ReplicaAssignment] = {}
         async for partition, assignment in in_slices(moves.items()):
             state = states.get(partition)

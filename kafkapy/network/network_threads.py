@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkapy._speedups.network.processor import Processor
@@ -12,7 +13,7 @@ from kafkapy._speedups.network.processor import Processor
 if TYPE_CHECKING:
     from kafkapy._speedups.network.processor import ProcessorCounters, Times
 
-__all__ = ["NetworkThreads", "start_thread"]
+__all__ = ["NetworkThreads", "start_thread", "sum_times"]
 
 RETIRE_MS: Final = 10_000
 """Time in ms for a retired Processor to answer its requests in flight."""
@@ -61,8 +62,9 @@ class NetworkThreads:
 
     def shrink(self, count: int) -> None:
         """Retire the Processors beyond `count`. No Acceptor gives them connections any more."""
-        self._past += [each.processor.counters()["times"] for each in self._retired if not each.thread.is_alive()]
-        self._retired = [each for each in self._retired if each.thread.is_alive()]
+        ended = [each for each in self._retired if not each.thread.is_alive()]
+        self._retired = [each for each in self._retired if each not in ended]
+        self._past = [sum_times([*self._past, *(each.processor.counters()["times"] for each in ended)])]
         for each in self._running[count:]:
             each.processor.begin_stop(RETIRE_MS)
             self._retired.append(each)
@@ -107,7 +109,25 @@ class NetworkThreads:
 
 
 def start_thread(target: Any, name: str) -> threading.Thread:
-    """A started daemon thread."""
+    """A started daemon thread. OSError when the system allows none."""
     thread = threading.Thread(target=target, name=name, daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, f"{name} cannot be started: {error}") from error
     return thread
+
+
+def sum_times(each: Iterable[Mapping[int, Times]]) -> dict[int, Times]:
+    """The times of requests by API, over several Processors."""
+    sums: dict[int, Times] = {}
+    for apis in each:
+        for key, times in apis.items():
+            known = sums.get(key)
+            if known is None:
+                sums[key] = dict(times)
+                continue
+            for name, (total_ns, counts) in times.items():
+                before_ns, before = known[name]
+                known[name] = before_ns + total_ns, [a + b for a, b in zip(before, counts, strict=True)]
+    return sums

@@ -17,7 +17,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -36,7 +36,7 @@ from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.config_def import MAX_INT
 from kafkapy.errors import ConfigError
 from kafkapy.network.listen_sockets import open_listen_socket
-from kafkapy.network.network_threads import NetworkThreads, start_thread
+from kafkapy.network.network_threads import NetworkThreads, start_thread, sum_times
 from kafkapy.types import Endpoint, SecurityProtocol
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafka.network.SocketServer")
 Otherwise = TypeVar("Otherwise", int, None)
-Times = dict[str, tuple[int, list[int]]]
-"""Total in ns and counts by bucket, by the part of a request's time; see Processor.counters."""
 
 LISTEN_BACKLOG: Final = 1024
 """Connections that may wait to be accepted where socket.listen.backlog.size is not set (the kernel's
@@ -264,6 +262,7 @@ class SocketServer:
         self._pools: dict[str, NetworkThreads] = {}
         """The network threads by the listener that they are for alone; "": of the other listeners."""
         self._accepts = False
+        self._stops = False
         for endpoint in config.listeners:
             self._listeners[endpoint.listener_name] = self._make_listener(endpoint)
         self.update_limits(config)
@@ -382,16 +381,17 @@ class SocketServer:
         chosen = self.config.socket_send_buffer_bytes
         name = listener.endpoint.listener_name
         assert listener.socket is not None
-        listener.acceptor = Acceptor(
+        acceptor = Acceptor(
             self.registry,
             listener.socket,
-            self._pool_of(name).processors,
+            self._pool_of(name).processors or self._pool("").processors,
             listener.index,
             name == self.config.inter_broker_listener_name,
             SEND_BUFFER if chosen is None else chosen,
             SYSTEM_BUFFER if chosen is None else chosen,
         )
-        listener.thread = start_thread(listener.acceptor.run, f"kafka-socket-acceptor-{name}")
+        listener.thread = start_thread(acceptor.run, f"kafka-socket-acceptor-{name}")
+        listener.acceptor = acceptor
         logger.info("Listener %s accepts connections on port %d", name, self.bound_port(name))
 
     def stop_accepting(self) -> None:
@@ -399,6 +399,7 @@ class SocketServer:
 
         New clients are refused, open connections go on.
         """
+        self._accepts, self._stops = False, True
         for listener in self._listeners.values():
             if listener.acceptor is not None:
                 listener.acceptor.stop()
@@ -440,14 +441,16 @@ class SocketServer:
 
     # --- changes at run time ----------------------------------------------------------------------------------------
 
-    def reconfigure(self, config: SocketServerConfig) -> list[OSError]:
+    def reconfigure(self, config: SocketServerConfig) -> list[OSError | ConfigError]:
         """Put a new configuration into force: network threads, worker threads, limits, listeners.
 
         A listener of the same name keeps its address and security. Returns the errors of listeners that cannot be
         opened; the others are open. Connections of a removed listener stay open until `close_removed`.
         """
+        if self._stops:
+            return []
         self.config = config
-        errors: list[OSError] = []
+        errors: list[OSError | ConfigError] = []
         wanted = {endpoint.listener_name: endpoint for endpoint in config.listeners}
         for name in [name for name in self._listeners if name not in wanted]:
             removed = self._listeners.pop(name)
@@ -457,14 +460,14 @@ class SocketServer:
             if name not in self._listeners:
                 try:
                     self._add_listener(endpoint)
-                except OSError as error:
+                except (OSError, ConfigError) as error:
                     errors.append(error)
+        self.update_limits(config)
         self._resize_pools(errors)
         try:
             self.workers.resize(config.num_worker_threads)
         except OSError as error:
             errors.append(error)
-        self.update_limits(config)
         return errors
 
     def _add_listener(self, endpoint: Endpoint) -> None:
@@ -478,7 +481,7 @@ class SocketServer:
         listener.socket = listen_socket
         self._listeners[endpoint.listener_name] = listener
 
-    def _resize_pools(self, errors: list[OSError]) -> None:
+    def _resize_pools(self, errors: list[OSError | ConfigError]) -> None:
         sizes = self._pool_sizes()
         for name, count in sizes.items():
             try:
@@ -488,13 +491,18 @@ class SocketServer:
         for name, listener in self._listeners.items():
             pool = name if name in sizes else ""
             if listener.acceptor is not None:
-                listener.acceptor.set_processors(self._pools[pool].without(sizes[pool]))
+                # Without descriptors a new pool may have no thread yet.
+                kept = self._pools[pool].without(sizes[pool]) or self._pools[""].without(sizes[""])
+                listener.acceptor.set_processors(kept)
         for name, threads in self._pools.items():
             threads.shrink(sizes.get(name, 0))
         if self._accepts:
             for listener in self._listeners.values():
                 if listener.acceptor is None:
-                    self._accept(listener)
+                    try:
+                        self._accept(listener)
+                    except OSError as error:
+                        errors.append(error)
 
     def close_removed(self, *, in_flight: bool) -> int:
         """Close connections of removed listeners; how many were open.
@@ -617,21 +625,6 @@ class SocketServer:
             "times": sum_times(times for pool in list(self._pools.values()) for times in pool.times()),
             "workers": self.workers.counters(),
         }
-
-
-def sum_times(each: Iterable[Mapping[int, Times]]) -> dict[int, Times]:
-    """The times of requests by API, over several Processors."""
-    sums: dict[int, Times] = {}
-    for apis in each:
-        for key, times in apis.items():
-            known = sums.get(key)
-            if known is None:
-                sums[key] = dict(times)
-                continue
-            for name, (total_ns, counts) in times.items():
-                before_ns, before = known[name]
-                known[name] = before_ns + total_ns, [a + b for a, b in zip(before, counts, strict=True)]
-    return sums
 
 
 def _addresses(host: str) -> list[str]:

@@ -15,7 +15,7 @@ from kafkapy._speedups.network.connection cimport ConnectionRegistry, Connection
 from kafkapy._speedups.network.mailbox cimport Mailbox
 
 cdef enum:
-    MAX_THROTTLED = 1000        # sockets; of more, the oldest are closed early
+    MAX_THROTTLED = 32          # sockets, of the reserve of descriptors; of more, the oldest are closed early
 
 cdef struct ThrottledSocket:
     # A connection that is closed after the throttle time of its address.

@@ -37,10 +37,15 @@ cdef int64_t record_creation(ConnectionQuotasState* q, ConnectionRate* creation,
 cdef int64_t quota_wait(ConnectionQuotasState* q, int listener, int event_fd, int64_t now_ns) noexcept nogil:
     cdef ListenerQuota* own
     cdef int64_t wait
+    cdef size_t i
     pthread_mutex_lock(&q.mutex)
     own = &q.listeners[listener]
     if own.count >= own.limit or (q.count >= q.limit and listener != q.protected_listener):
-        q.waiting_fds.push_back(event_fd)
+        for i in range(q.waiting_fds.size()):
+            if q.waiting_fds[i] == event_fd:
+                break
+        else:
+            q.waiting_fds.push_back(event_fd)
         pthread_mutex_unlock(&q.mutex)
         return -1
     wait = max(own.wait_until_ns - now_ns, <int64_t>0)

@@ -185,6 +185,10 @@ class ClientInstances:
 
     # --- instances ----------------------------------------------------------------------------------------------------
 
+    def __contains__(self, instance_id: UUID) -> bool:
+        """Whether the instance is kept."""
+        return instance_id in self._instances
+
     def _instance(self, client: Client, now_ms: int) -> Instance:
         """The client's instance with its present subscription."""
         self._expire(now_ms)

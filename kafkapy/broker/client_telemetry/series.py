@@ -23,6 +23,8 @@ __all__ = ["ClientSeries"]
 PREFIX: Final = "kafka_client_"
 KAFKA: Final = "org.apache.kafka."
 MOST_FAMILIES: Final = 1000
+MOST_PARTS: Final = 10_000
+"""Resources, scopes, metrics and points of one push; a client of the standard metrics has some hundred."""
 MOST_LABELS: Final = 8
 LONGEST_NAME: Final = 200
 LONGEST_VALUE: Final = 128
@@ -124,10 +126,23 @@ class ClientSeries(Collector):
 
 
 def points_of(metrics: Any) -> Iterator[Point]:
-    """The gauges and sums of a MetricsData with finite numbers, in Prometheus's names."""
+    """The gauges and sums of a MetricsData with finite numbers, in Prometheus's names.
+
+    MOST_PARTS parts of the tree are looked at: an empty one takes two bytes of a push.
+    """
+    left = MOST_PARTS
     for resource in metrics.resource_metrics:
+        left -= 1
+        if left <= 0:
+            return
         for scope in resource.scope_metrics:
+            left -= 1
+            if left <= 0:
+                return
             for metric in scope.metrics:
+                left -= 1
+                if left <= 0:
+                    return
                 kind = metric.WhichOneof("data")
                 if kind == "gauge":
                     data, replaces, shown = metric.gauge, True, GAUGE
@@ -139,6 +154,9 @@ def points_of(metrics: Any) -> Iterator[Point]:
                     continue
                 name = _name(metric.name, shown)
                 for point in data.data_points:
+                    left -= 1
+                    if left <= 0:
+                        return
                     value = point.as_double if point.WhichOneof("value") == "as_double" else float(point.as_int)
                     if value - value == 0 and (shown is GAUGE or value >= 0):
                         yield Point(name, shown, replaces, _labels(point.attributes), value)

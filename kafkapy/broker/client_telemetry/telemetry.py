@@ -69,9 +69,14 @@ class ClientTelemetry:
         """One PushTelemetry. KafkaError as ClientInstances.push, and INVALID_RECORD."""
         self.instances.push(client, subscription_id, terminating, compression, len(payload))
         if len(payload):
-            await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._read, client, compression, bytes(payload), DECOMPRESSED * self.max_bytes()
-            )
+            try:
+                await asyncio.get_running_loop().run_in_executor(
+                    self._thread, self._read, client, compression, bytes(payload), DECOMPRESSED * self.max_bytes()
+                )
+            finally:
+                if client.instance_id not in self.instances:
+                    # Others took its place while the push waited: nobody else forgets its series.
+                    self.series.forget(client.instance_id)
 
     def _read(self, client: Client, compression: int, payload: bytes, most: int) -> None:
         metrics = MetricsData()

@@ -124,10 +124,8 @@ class ConfigChanges(Part):
                 broker.asks.resize(config.get_int("num.io.threads"))
 
         broker.dynamic.broker_listeners.append(changed)
-        authentication = broker.logins.authentication
-        if authentication is not None:
-            broker.dynamic.broker_listeners.append(authentication.config_changed)
-            broker.dynamic.broker_checks.append(authentication.check)
+        broker.dynamic.broker_listeners.append(broker.logins.config_changed)
+        broker.dynamic.broker_checks.append(broker.logins.check)
         self._listeners = LiveListeners(broker)
         broker.dynamic.broker_checks += [
             self._listeners.check,

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from waiting import wait_until
 
 from kafkapy.broker.client_telemetry.instances import Client
-from kafkapy.broker.client_telemetry.series import MOST_FAMILIES, ClientSeries
+from kafkapy.broker.client_telemetry.series import MOST_FAMILIES, MOST_PARTS, ClientSeries, points_of
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ErrorCode
 from kafkapy.plugins import PluginManager, hookimpl
@@ -184,3 +184,18 @@ def test_series_are_bounded_and_go_with_their_client() -> None:
     assert sum(len(metric.samples) for metric in series.collect()) == 500
     series.forget(clients[1].instance_id)
     assert list(series.collect()) == []
+
+
+def test_the_parts_of_a_push_are_bounded() -> None:
+    from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+    data = MetricsData()
+    points = data.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points
+    for number in range(MOST_PARTS):
+        points.add(as_double=number)
+    assert len(list(points_of(data))) == MOST_PARTS - 4
+    empty = MetricsData()
+    for _ in range(MOST_PARTS):
+        empty.resource_metrics.add()
+    empty.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(as_double=1)
+    assert list(points_of(empty)) == []
