@@ -35,3 +35,25 @@ kafkapy.slices.
     schedules.py    random schedules (also a program)
     mutants.py      weakenings of the protocol that the schedules notice (also a program)
 """
+
+from __future__ import annotations
+
+import gc
+import resource
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def descriptors() -> Iterator[None]:
+    """Descriptors for many brokers in one process.
+
+    The logs of a broker that crashed keep theirs until they are collected. A broker process raises its own limit.
+    """
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    gc.collect()
+    yield
+    gc.collect()
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
