@@ -580,6 +580,18 @@ def test_a_new_sasl_listener_logs_in(own: KafkaServer, admin: Client) -> None:
     assert "principal.builder.class" in unknown.error_message
 
 
+@pytest.mark.parametrize(("mechanisms", "text"), [("PLAIN", "no module"), ("NO-SUCH", f"{MODULE} required;")])
+def test_a_new_sasl_listener_that_cannot_run_is_refused(
+    own: KafkaServer, admin: Client, mechanisms: str, text: str
+) -> None:
+    keys = {
+        "listener.name.login.sasl.enabled.mechanisms": mechanisms,
+        "listener.name.login.plain.sasl.jaas.config": text,
+    }
+    assert alter(admin, listeners(own, "LOGIN:SASL_PLAINTEXT") | keys).error_code == ErrorCode.INVALID_REQUEST
+    assert "LOGIN" not in ports(own)
+
+
 # --- no key is missing ----------------------------------------------------------------------------------------------
 
 

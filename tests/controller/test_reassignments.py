@@ -80,6 +80,21 @@ def test_a_partition_moves_once_its_new_replicas_are_in_sync() -> None:
     run_several(test, brokers=4)
 
 
+def test_a_move_waits_for_the_isr_of_the_store() -> None:
+    """Below IBP 2.7 a leader writes its ISR itself, and the controller hears of it seconds later."""
+
+    async def test(cluster: SeveralBrokers) -> None:
+        await create(cluster, {0: [0, 1, 2]})
+        known = cluster.state(T0)
+        alone = known._replace(isr=(0,))
+        await cluster.active.controller.store.update_partition_states({T0: alone})
+        assert await alter(cluster, [1, 2]) is None
+        assert (await stored(cluster)).is_being_reassigned
+        assert T0 in cluster[0].host.logs
+
+    run_several(test)
+
+
 def test_partitions_of_one_topic_share_the_writes_of_its_node() -> None:
     async def test(cluster: SeveralBrokers) -> None:
         partitions = [TopicPartition("t", number) for number in range(30)]
