@@ -103,7 +103,7 @@ class Authentication:
         self._later(self.update_config(config))
 
     def check(self, config: BrokerConfig) -> None:
-        """ConfigError when a listener's new or changed keys name unknown mechanisms, or a wrong JAAS text."""
+        """ConfigError when a listener's new keys name unknown mechanisms, or a wrong JAAS text."""
         for name in _sasl_listeners(config):
             listener = self._listeners.get(name)
             if listener is not None and _keys_of(name, config) == listener.keys:

@@ -91,7 +91,7 @@ class Logins:
             self.authentication.config_changed(config)
 
     def check(self, config: BrokerConfig) -> None:
-        """ConfigError when the SASL keys of a listener, also of a new one, are wrong."""
+        """ConfigError when a listener has wrong SASL keys, also a new one."""
         if any(endpoint.security_protocol.sasl for endpoint in config.listeners):
             from kafkapy.broker.authentication import Authentication, Services
             from kafkapy.security.scram import CredentialCache
