@@ -338,8 +338,9 @@ class LogManager:
         """Drops a follower's records that its leader does not have.
 
         Its future log drops them as well, and the cleaner learns of it. True when something was dropped.
-        KafkaStorageError; blocking. `followed`: the log that the partition must still have, and `leader_epoch` the
-        epoch in which it follows: FENCED_LEADER_EPOCH otherwise.
+        KafkaStorageError; OSError (`is_shortage`) while descriptors or memory are short; blocking. `followed`: the log
+        that the partition must still have, and `leader_epoch` the epoch in which it follows: FENCED_LEADER_EPOCH
+        otherwise.
         """
 
         def cut(log: PartitionLog, epoch: int) -> bool:
@@ -380,6 +381,8 @@ class LogManager:
                     directory = future.place.log_dir.path
                     cut(future.log, -1)
             except OSError as error:
+                if is_shortage(error):
+                    raise  # both logs are cut at the next try
                 self.table.fail_dir(directory, error)
                 if future is None or directory != future.place.log_dir.path:
                     raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be truncated: {error.strerror}") from error

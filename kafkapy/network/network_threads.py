@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kafkapy._speedups.network.processor import Processor
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.network.processor import ProcessorCounters, Times
+    from kafkapy._speedups.network.processor import ProcessorCounters
 
 __all__ = ["NetworkThreads", "start_thread", "sum_times"]
 
+Times = dict[str, tuple[int, list[int]]]
+"""Total in ns and counts by bucket, by the part of a request's time; see Processor.counters."""
 RETIRE_MS: Final = 10_000
 """Time in ms for a retired Processor to answer its requests in flight."""
 

@@ -19,6 +19,7 @@ from kafkapy._speedups.replica import fetcher as kernel
 from kafkapy._speedups.replica.fetcher import FollowedPartition, ReplicaFetcher
 from kafkapy._speedups.replica.throttle import ReplicationThrottle
 from kafkapy.errors import ErrorCode, KafkaError, KafkaStorageError, code_of, error_for
+from kafkapy.log.shortage import is_shortage, warn_of_shortage
 from kafkapy.replica.fetcher_api import FetcherEvents, FetcherMetrics, FetchStart, FollowerVersions
 from kafkapy.replica.leader_connections import LeaderConnections
 from kafkapy.replica.leader_fetcher import LeaderFetcher, MakeKernel
@@ -199,7 +200,9 @@ class ReplicaFetcherManager:
         try:
             fetcher = self._fetcher(start.leader_id, _index(followed.topic_partition, self._count))
         except OSError as error:
-            self._fail(followed, KafkaError(f"there is no thread or descriptor for a fetcher: {error.strerror}"))
+            # Threads and descriptors come back.
+            warn_of_shortage(error)
+            self._spawn(followed, self._back_off())
             return
         partition = FollowedPartition(start.log, start.topic_id.bytes, start.leader_epoch, self._is_throttled(followed))
         followed.fetcher = fetcher
@@ -339,12 +342,18 @@ class ReplicaFetcherManager:
     # --- truncation ---------------------------------------------------------------------------------------------------
 
     async def _on_worker(self, work: Callable[[], Any]) -> None:
-        try:
-            await self._loop.run_in_executor(self._workers, work)
-        except KeyError:
-            raise error_for(ErrorCode.FENCED_LEADER_EPOCH, "the log was deleted") from None
-        except OSError as error:
-            raise KafkaStorageError(str(error)) from error
+        """Change a log. A shortage of descriptors or memory is waited for."""
+        while True:
+            try:
+                await self._loop.run_in_executor(self._workers, work)
+                return
+            except KeyError:
+                raise error_for(ErrorCode.FENCED_LEADER_EPOCH, "the log was deleted") from None
+            except OSError as error:
+                if not is_shortage(error):
+                    raise KafkaStorageError(str(error)) from error
+                warn_of_shortage(error)
+            await self._back_off()
 
     async def _cut(self, followed: _Followed, offset: int) -> None:
         """Drop what the log has from `offset` on. FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -47,6 +48,38 @@ def test_a_follower_copies_the_leaders_bytes(tmp_path: Path) -> None:
             assert (metrics.fetchers, metrics.partitions, metrics.failed_partitions) == (1, 1, 0)
             await until(lambda: follower.fetchers.metrics().min_fetch_rate > 0, "the rate of requests is known")
             assert follower.fetchers.lags() == {TP: 0}
+
+    asyncio.run(scenario())
+
+
+def test_a_shortage_of_descriptors_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            theirs = leader.log()
+            theirs.append_as_leader(batch(3))
+            short = [errno.EMFILE, errno.EAGAIN]
+            make = follower.fetchers._make_kernel
+
+            def makes(*arguments: Any, **keywords: Any) -> Any:
+                if short:
+                    raise OSError(short.pop(), "short")
+                return make(*arguments, **keywords)
+
+            monkeypatch.setattr(follower.fetchers, "_make_kernel", makes)
+            ours = follower.follow()
+            await until(lambda: ours.log_end_offset == theirs.log_end_offset, "the follower catches up")
+            assert not follower.failed and not short
+            tries: list[int] = [errno.ENFILE, errno.ENOMEM]
+
+            def cuts() -> None:
+                if tries:
+                    raise OSError(tries.pop(), "short")
+
+            await follower.fetchers._on_worker(cuts)
+            assert not tries
+            tries = [errno.EIO]
+            with pytest.raises(KafkaStorageError):
+                await follower.fetchers._on_worker(cuts)
 
     asyncio.run(scenario())
 

@@ -41,19 +41,8 @@ from __future__ import annotations
 import gc
 import resource
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).parent
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Make all tests of the simulation soak tests: one of them failed once on a busy machine, for an unknown reason."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(autouse=True)

@@ -3,15 +3,13 @@ from typing import TypedDict, type_check_only
 from kafkapy._speedups.network.request_channel import RequestChannel
 from kafkapy._speedups.network.worker_pool import WorkerPool
 
-Times = dict[str, tuple[int, list[int]]]
-
 @type_check_only
 class ProcessorCounters(TypedDict):
     connections: int
     idle_ns: int
     running_ns: int
     delayed: dict[int, int]
-    times: dict[int, Times]
+    times: dict[int, dict[str, tuple[int, list[int]]]]
 
 class Processor:
     channel: RequestChannel
