@@ -273,16 +273,20 @@ class ZooKeeperStore(MetadataStore):
     async def _knows_multi_read(self) -> bool:
         """Whether the ensemble reads many nodes in one request; the first call finds it out.
 
-        A server that does not know the request closes the connection, and the session goes on.
+        A server that does not know the request closes the connection, and the session goes on. One connection may be
+        lost by chance, so it is asked twice.
         """
         if self._reads_many is None:
-            try:
-                await self._multi_read(["/"])
-                self._reads_many = True
-            except MetadataStoreError as error:
-                logger.info("ZooKeeper at %s is read node by node: %s", self.connect, error)
-                self._reads_many = False
+            self._reads_many = await self._reads_root() or await self._reads_root()
         return self._reads_many
+
+    async def _reads_root(self) -> bool:
+        try:
+            await self._multi_read(["/"])
+        except MetadataStoreError as error:
+            logger.info("ZooKeeper at %s does not read several nodes at once: %s", self.connect, error)
+            return False
+        return True
 
     async def _multi_read(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         found: list[tuple[bytes, Stat] | None] = []
