@@ -26,6 +26,8 @@ logger = logging.getLogger("kafka.server.DynamicListenerConfig")
 
 ANSWER_S: Final = 5.0
 """Seconds that a removed listener's connections have for their requests in flight."""
+RETRY_S: Final = 1.0
+"""Pause in seconds before new addresses are registered again."""
 LOOK_S: Final = 0.05
 """Pause in seconds between two looks at those connections."""
 
@@ -39,6 +41,7 @@ class LiveListeners:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._closing: asyncio.Task[None] | None = None
+        self._retry: asyncio.Task[None] | None = None
         self._order = asyncio.Lock()
 
     def check(self, config: BrokerConfig) -> None:
@@ -92,14 +95,17 @@ class LiveListeners:
                 await self._register(config)
             except (KafkaError, MetadataStoreError) as failure:
                 logger.error("The broker could not register its new addresses: %s", failure)
+                if isinstance(failure, MetadataStoreError) and (self._retry is None or self._retry.done()):
+                    self._retry = loop.create_task(self._register_again(), name="register-addresses")
             if server.close_removed(in_flight=False) and (self._closing is None or self._closing.done()):
                 self._closing = loop.create_task(self._close_removed(), name="close-removed-listeners")
 
     async def stop(self) -> None:
-        """Wait for no connection any more."""
-        if self._closing is not None:
-            self._closing.cancel()
-            await asyncio.gather(self._closing, return_exceptions=True)
+        """Wait for no connection and no store any more."""
+        tasks = [task for task in (self._closing, self._retry) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _register(self, config: BrokerConfig) -> None:
         """Write the broker's registration with its new addresses."""
@@ -109,6 +115,20 @@ class LiveListeners:
         controller = broker.context.controller
         if controller.registration is not None and tuple(controller.registration.endpoints) != advertised:
             await controller.update_endpoints(advertised)
+
+    async def _register_again(self) -> None:
+        """Register the present addresses once the store answers."""
+        while True:
+            await asyncio.sleep(RETRY_S)
+            async with self._order:
+                try:
+                    await self._register(self._broker.dynamic.config)
+                    return
+                except MetadataStoreError:
+                    continue
+                except KafkaError as error:
+                    logger.error("The broker could not register its new addresses: %s", error)
+                    return
 
     async def _close_removed(self) -> None:
         """Close connections of removed listeners, each after the answer to its request."""

@@ -29,6 +29,7 @@ from kafkapy.config.config_def import UpdateMode
 from kafkapy.config.effects import WITHOUT_EFFECT
 from kafkapy.config.topic import BROKER_SYNONYMS, TOPIC_CONFIG_DEF
 from kafkapy.errors import ErrorCode
+from kafkapy.metadata.store import StoreUnavailableError
 from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.security.ssl.certificates import create_authority, truststore
 from kafkapy.types import TopicPartition
@@ -436,6 +437,29 @@ def test_a_request_on_a_removed_listener_is_answered(own: KafkaServer, admin: Cl
     extra = Client("127.0.0.1", ports(own)["EXTRA"])
     change(extra, dict.fromkeys(listeners(own)))
     assert extra.is_closed()
+
+
+def test_addresses_that_the_store_refused_are_registered_again(
+    own: KafkaServer, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = own.context.controller
+    update, refused = controller.store.update_broker, []
+
+    async def refuses_once(registration: Any) -> None:
+        if not refused:
+            refused.append(registration)
+            raise StoreUnavailableError("/brokers/ids/1", "no answer")
+        await update(registration)
+
+    monkeypatch.setattr(controller.store, "update_broker", refuses_once)
+    change(admin, {"advertised.listeners": "PLAINTEXT://elsewhere.example:1234"})
+
+    def registered() -> bool:
+        registration = controller.registration
+        return registration is not None and registration.endpoints[0].host == "elsewhere.example"
+
+    wait_for(registered, "the addresses are registered")
+    assert refused
 
 
 def test_advertised_addresses_change_alone(own: KafkaServer, admin: Client) -> None:
