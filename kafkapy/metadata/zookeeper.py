@@ -61,6 +61,8 @@ REARM_PAUSE_S: Final = 0.2
 """Pause in seconds between two attempts to arm a watch while the ensemble is unreachable."""
 CLOSE_S: Final = 5.0
 """Seconds that an ensemble has to confirm the end of a session."""
+RECONNECT_LOOK_S: Final = 0.05
+"""Pause in seconds between two looks whether a connection answers again."""
 REVIVE_PAUSE_S: Final = 1.0
 """Pause in seconds before a client that has given up connects again."""
 MULTI_READ: Final = 128
@@ -274,7 +276,7 @@ class ZooKeeperStore(MetadataStore):
         """Whether the ensemble reads many nodes in one request; the first call finds it out.
 
         A server that does not know the request closes the connection, and the session goes on. One connection may be
-        lost by chance, so it is asked twice.
+        lost by chance, so it is asked twice. StoreUnavailableError when the ensemble does not answer afterwards.
         """
         if self._reads_many is None:
             self._reads_many = await self._reads_root() or await self._reads_root()
@@ -285,8 +287,22 @@ class ZooKeeperStore(MetadataStore):
             await self._multi_read(["/"])
         except MetadataStoreError as error:
             logger.info("ZooKeeper at %s does not read several nodes at once: %s", self.connect, error)
+            await self._wait_for_an_answer()
             return False
         return True
+
+    async def _wait_for_an_answer(self) -> None:
+        """Ask until the next connection answers: kazoo also fails requests that it got while it noticed the loss."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._session_s
+        while True:
+            try:
+                await self.children("/")
+                return
+            except StoreUnavailableError:
+                if loop.time() >= ends:
+                    raise
+                await asyncio.sleep(RECONNECT_LOOK_S)
 
     async def _multi_read(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         found: list[tuple[bytes, Stat] | None] = []
