@@ -1,4 +1,4 @@
-"""From the bytes of a push to its metrics (MetricsData of OTLP). On the telemetry thread.
+"""Decodes pushed metrics (MetricsData of OTLP). On the telemetry thread.
 
 The library holds the GIL for about 0.1 us for each message in a message, and an empty message takes two bytes. So a
 push is decoded in pieces, and the number of its messages is bounded by the bytes that a push may have.

@@ -1,4 +1,4 @@
-"""The numbers of a push in the names, labels and types of Prometheus.
+"""The numbers of a push in Prometheus's names, labels and types.
 
 Names, labels and numbers come from clients, so characters, lengths and counts are bounded. Exponential histograms get
 the powers of two as bounds, whatever their scale: bounds stay the same when a client changes its scale.
@@ -52,7 +52,10 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Buckets(NamedTuple):
-    """A histogram: the number of values up to each bound, above the one before; the last is above all bounds."""
+    """A histogram: the number of values in each bucket.
+
+    A bucket ends with its bound; the last one has the values above all bounds.
+    """
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -83,7 +86,7 @@ class Quantiles(NamedTuple):
     """A summary."""
 
     values: tuple[tuple[float, float], ...]
-    count: int
+    observed: int
     sum: float | None
 
     @property

@@ -161,11 +161,16 @@ def _show(metric: Metric, labels: dict[str, str], value: Value) -> None:
     if isinstance(value, Buckets):
         count = 0
         for bound, count in zip((*value.bounds, math.inf), accumulate(value.counts), strict=True):
-            metric.add_sample(f"{name}_bucket", {**labels, "le": floatToGoString(bound)}, count)
+            metric.add_sample(f"{name}_bucket", {**labels, "le": _go(bound)}, count)
     else:
-        count = value.count
+        count = value.observed
         for quantile, number in value.values:
-            metric.add_sample(name, {**labels, "quantile": floatToGoString(quantile)}, number)
+            metric.add_sample(name, {**labels, "quantile": _go(quantile)}, number)
     if value.sum is not None:  # OpenMetrics has both or none
         metric.add_sample(f"{name}_count", labels, count)
         metric.add_sample(f"{name}_sum", labels, value.sum)
+
+
+def _go(number: float) -> str:
+    text: str = floatToGoString(number)  # type: ignore[no-untyped-call]
+    return text
