@@ -157,8 +157,8 @@ SERVER_KEYS = (
     K("kafkapy.metrics.group.exclude", STRING, "^$", REGEX, LOW,
       "Regular expression that is found in the ids of groups without metrics of their own."),
     K("kafkapy.metrics.max.series", INT, 200_000, at_least(0), LOW,
-      "Largest number of series by partition in one scrape. Sums by topic and group are complete beyond it, and "
-      "kafkapy_metrics_seriesdropped tells how many are left out."),
+      "Largest number of series by partition, or by user and client id, in one scrape. Sums by topic and group are "
+      "complete beyond it, and kafkapy_metrics_seriesdropped tells how many are left out."),
 )
 
 SOCKET_KEYS = (
