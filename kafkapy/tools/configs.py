@@ -1,19 +1,27 @@
-"""`kafkapy configs`: describe, set and delete configurations. Counterpart of kafka-configs.sh."""
+"""`kafkapy configs`: list, describe, set and delete configurations. Counterpart of kafka-configs.sh."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from kafkapy.config.suggestions import did_you_mean
-from kafkapy.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+from kafkapy.errors import (
+    InvalidRequestError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from kafkapy.metadata.quota_entities import CLIENT_ID, IP, USER
 from kafkapy.tools.lazy_group import CommandGroup
 from kafkapy.tools.missing_names import no_topic, topic_problem
 from kafkapy.tools.options import cluster_options, connected, json_option
 from kafkapy.tools.output import Column, Output
+from kafkapy.types import ConfigResourceType
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -24,6 +32,12 @@ if TYPE_CHECKING:
 __all__ = ["configs"]
 
 TYPES = ("topic", "broker", "broker-logger", "group", "client-metrics")
+OF_RESOURCES: Final = ("topic", "broker", "group", "client-metrics")
+OF_CLIENTS: Final = (USER, CLIENT_ID, IP)
+LISTED: Final = (*OF_RESOURCES, *OF_CLIENTS)
+"""Types that `list` shows."""
+DESCRIBED_AT_ONCE: Final = 500
+"""Resources in one request."""
 ALL_BROKERS = "default"
 """Name of the dynamic configuration of all brokers, in place of a broker's id."""
 MISSING_NAMES = {
@@ -42,8 +56,8 @@ class _Type(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """click.BadParameter with the closest type."""
-        one = value.removesuffix("s") if value not in TYPES else value
-        if one not in TYPES and (question := did_you_mean(one, TYPES)):
+        one = value.removesuffix("s") if value not in self.choices else value
+        if one not in self.choices and (question := did_you_mean(one, self.choices)):
             self.fail(f"{value!r} is no type of resources; {question}", param, ctx)
         return super().convert(one, param, ctx)
 
@@ -71,11 +85,36 @@ name_argument = click.argument("name", metavar="NAME", type=_ResourceName())
 
 @click.group("configs", cls=CommandGroup)
 def configs() -> None:
-    """Describe, set and delete configurations.
+    """List, describe, set and delete configurations.
 
     TYPE is topic, broker, broker-logger, group or client-metrics; NAME is the topic, the broker's id ("default" for
     the configuration of all brokers), the group, or the client-metrics subscription.
     """
+
+
+@configs.command("list")
+@click.argument("kinds", nargs=-1, metavar="[TYPE]...", type=_Type(LISTED))
+@json_option
+@cluster_options
+def list_(settings: dict[str, object], kinds: tuple[str, ...], as_json: bool) -> None:
+    """List everything with a dynamic configuration.
+
+    TYPE is topic, broker, group, client-metrics, user, client-id or ip; the default is all types. The configuration of
+    all brokers has the name "default". Users and client ids have quotas, users also SCRAM credentials.
+
+    Example: kafkapy configs list topic broker
+    """
+    wanted = kinds or LISTED
+    with connected(settings) as admin:
+        found = _of_resources(admin, [kind for kind in OF_RESOURCES if kind in wanted])
+        if set(wanted) & set(OF_CLIENTS):
+            found |= {each: keys for each, keys in _of_clients(admin).items() if set(each[0].split(", ")) & set(wanted)}
+    rows = [
+        {"type": kind, "name": name, "configuration": keys if as_json else _shown(keys)}
+        for (kind, name), keys in found.items()
+    ]
+    columns = (Column("type"), Column("name"), Column("configuration"))
+    Output(as_json).rows(rows, columns, "Everything has its defaults. kafkapy configs set changes them.")
 
 
 @configs.command("describe")
@@ -218,3 +257,80 @@ def _topic_known(admin: KafkaAdminClient, kind: str, name: str) -> Iterator[None
 def _only(found: Mapping[str, Mapping[str, Any]]) -> Any:
     """The value of a result for one resource."""
     return next(iter(next(iter(found.values())).values()))
+
+
+# --- list ---------------------------------------------------------------------------------------------------------
+
+Found = dict[tuple[str, str], dict[str, str | None]]
+"""Keys and values by type and name. The value of a secret is None."""
+
+
+def _of_resources(admin: KafkaAdminClient, kinds: Sequence[str]) -> Found:
+    """The resources of these types that set keys."""
+    from kafkapy.clients.admin.configs import ConfigResource
+
+    found: Found = {}
+    for kind in kinds:
+        names = sorted(_names(admin, kind))
+        if kind == "broker":
+            names = ["", *sorted(names, key=int)]
+        for start in range(0, len(names), DESCRIBED_AT_ONCE):
+            asked = [ConfigResource(kind, name) for name in names[start : start + DESCRIBED_AT_ONCE]]
+            for name, keys in _described(admin, asked).items():
+                if keys:
+                    found[kind, name or ALL_BROKERS] = keys
+    return found
+
+
+def _described(admin: KafkaAdminClient, resources: Sequence[ConfigResource]) -> dict[str, dict[str, str | None]]:
+    """The keys that each resource of one type sets, without resources that are gone or hidden meanwhile."""
+    try:
+        (found,) = admin.describe_configs(resources, config_filter="modified").values()
+    except (UnknownTopicOrPartitionError, TopicAuthorizationFailedError):
+        if len(resources) == 1:
+            return {}
+        halves = (resources[: len(resources) // 2], resources[len(resources) // 2 :])
+        return {name: keys for half in halves for name, keys in _described(admin, half).items()}
+    except InvalidRequestError:
+        if resources[0].resource_type is not ConfigResourceType.GROUP:
+            raise
+        return {}  # Kafka describes groups from 4.0 on.
+    return {name: {key: entry["value"] for key, entry in sorted(keys.items())} for name, keys in found.items()}
+
+
+def _names(admin: KafkaAdminClient, kind: str) -> Sequence[str]:
+    """The names of a type's resources, also from brokers before Kafka 4.1, which do not list them as such."""
+    try:
+        return admin.list_config_resources([kind]).get(kind.replace("-", "_"), [])
+    except UnsupportedVersionError:
+        if kind == "topic":
+            return admin.list_topics()
+        if kind == "broker":
+            return [str(each["broker_id"]) for each in admin.describe_cluster()["brokers"]]
+        return [each["group_id"] for each in admin.list_groups()] if kind == "group" else []
+
+
+def _of_clients(admin: KafkaAdminClient) -> Found:
+    """Quotas, and the SCRAM credentials of users."""
+    from kafkapy.tools.quotas import DEFAULT_TEXT
+
+    found: Found = {}
+    with suppress(UnsupportedVersionError):
+        for parts, quotas in admin.describe_client_quotas():
+            kinds = [kind for kind in OF_CLIENTS if kind in parts]
+            texts = (DEFAULT_TEXT if parts[kind] is None else str(parts[kind]) for kind in kinds)
+            found[", ".join(kinds), ", ".join(texts)] = {key: _number(value) for key, value in sorted(quotas.items())}
+    with suppress(UnsupportedVersionError):
+        for user, about in admin.describe_user_scram_credentials().items():
+            keys = found.setdefault((USER, user), {})
+            for each in about["credential_infos"]:
+                keys[each["mechanism"].mechanism_name] = f"iterations={each['iterations']}"
+    return dict(sorted(found.items()))
+
+
+def _shown(keys: Mapping[str, str | None]) -> str:
+    return " ".join(f"{key}={'[hidden]' if value is None else value}" for key, value in keys.items())
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() else str(value)

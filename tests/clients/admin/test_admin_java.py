@@ -348,6 +348,9 @@ def test_the_command_line(java: ApacheKafka) -> None:
     assert kafkapy.done("consume", "lines", "-G", "readers", "-f", "%s") == "123"
     kafkapy.done("configs", "set", "broker", "default", "log.cleaner.backoff.ms=14000")
     eventually(lambda: kafkapy.rows("configs", "describe", "broker", "default"))
+    listed = {(row["type"], row["name"]): row["configuration"] for row in kafkapy.json("configs", "list")}
+    assert listed["topic", "lines"] == {"retention.ms": "-1"}
+    assert listed["broker", "default"]["log.cleaner.backoff.ms"] == "14000"
     (voter,) = kafkapy.rows("cluster", "quorum")
     assert (voter["node_id"], voter["role"], voter["lag"]) == ("1", "leader", "0")
     features = {row["feature"]: row["finalized"] for row in kafkapy.rows("features", "describe")}
