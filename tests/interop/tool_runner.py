@@ -12,7 +12,7 @@ from typing import NamedTuple
 from peers.apache_kafka import compiled, tools_jars
 
 SOURCE = Path(__file__).parent / "java" / "RunTools.java"
-SERVER_FIRST = ("org.apache.kafka.tools.TransactionsCommand",)
+SERVER_FIRST = ("org.apache.kafka.tools.TransactionsCommand", "org.apache.kafka.tools.FeatureCommand")
 TOOL_S = 300.0
 """Far beyond what a tool takes; then its JVM is killed."""
 
