@@ -61,6 +61,7 @@ PARTS: Final[tuple[type[Part], ...]] = (
     storage.LogDirectories,
     metadata.Store,
     metadata.Configuration,
+    security.Listeners,
     metadata.Features,
     storage.Logs,
     data_plane.Plane,

@@ -9,9 +9,7 @@ from typing import Final
 from kafkapy._speedups.base import memory_reserve
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy.broker import descriptors
-from kafkapy.broker.listener_security import ListenerSecurities
 from kafkapy.broker.parts.part import Broker, Part
-from kafkapy.broker.principals import PrincipalBuilders
 from kafkapy.broker.scheduler import KafkaScheduler
 
 __all__ = ["ControlLoopLag", "Imports", "Resources", "Scheduler"]
@@ -47,16 +45,8 @@ class Resources(Part):
     name = "resources"
 
     async def start(self, broker: Broker) -> None:
-        """Claim them, make principal builders, and load the stores of TLS listeners.
-
-        ConfigError for a store that cannot be used.
-        """
+        """Claim them."""
         memory_reserve.install()
-        loop = asyncio.get_running_loop()
-        broker.principals = PrincipalBuilders(broker.config, lambda: broker.plugins)
-        broker.listener_security = await loop.run_in_executor(
-            None, ListenerSecurities, broker.config, broker.principals
-        )
         broker.budget = descriptors.claim()
         broker.events = EventQueue()
 
@@ -64,8 +54,6 @@ class Resources(Part):
         """Let go of the queue: it has a descriptor."""
         if hasattr(broker, "events"):
             del broker.events
-        if hasattr(broker, "principals"):
-            broker.principals.close()
 
 
 class Scheduler(Part):

@@ -1,11 +1,36 @@
-"""A broker's logins: SASL mechanisms, SCRAM credentials, delegation tokens."""
+"""Security of a broker's listeners, and its logins: SASL mechanisms, SCRAM credentials, delegation tokens."""
 
 from __future__ import annotations
 
+import asyncio
+
+from kafkapy.broker.listener_security import ListenerSecurities
 from kafkapy.broker.logins import Logins as BrokerLogins
 from kafkapy.broker.parts.part import Broker, Part
+from kafkapy.broker.principals import PrincipalBuilders
 
-__all__ = ["Logins"]
+__all__ = ["Listeners", "Logins"]
+
+
+class Listeners(Part):
+    """Makes principal builders, and loads the stores of TLS listeners.
+
+    It follows the configuration's part: the dynamic configuration may have listeners and the passwords of stores.
+    """
+
+    name = "listener security"
+
+    async def start(self, broker: Broker) -> None:
+        """Load them. ConfigError for a store that cannot be used."""
+        broker.principals = PrincipalBuilders(broker.config, lambda: broker.plugins)
+        broker.listener_security = await asyncio.get_running_loop().run_in_executor(
+            None, ListenerSecurities, broker.config, broker.principals
+        )
+
+    async def stop(self, broker: Broker) -> None:
+        """End the builders."""
+        if hasattr(broker, "principals"):
+            broker.principals.close()
 
 
 class Logins(Part):
