@@ -50,7 +50,7 @@ class StoredPasswords:
     def encoded(self, keys: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
         """The keys as the store gets them.
 
-        `before` is its present content: unchanged secrets keep their text. INVALID_REQUEST for a secret that must be
+        `before` is its present content: unchanged secrets keep their text. INVALID_CONFIG for a secret that must be
         encrypted and cannot be.
         """
         known = self.decoded(before)
@@ -80,7 +80,7 @@ class StoredPasswords:
         return keys
 
     def check(self, keys: Mapping[str, str], per_broker: bool) -> None:
-        """INVALID_REQUEST for a secret of the cluster, or one that could not be stored."""
+        """INVALID_REQUEST for a secret of the cluster, INVALID_CONFIG for one that could not be stored."""
         if any(self._is_secret(name) for name in keys):
             if not per_broker:
                 raise error_for(ErrorCode.INVALID_REQUEST, "Password config can be defined only at broker level")
@@ -99,4 +99,4 @@ class StoredPasswords:
 
 def _no_secret() -> KafkaError:
     text = "Password encoder secret not configured; set password.encoder.secret, for others may read the store"
-    return error_for(ErrorCode.INVALID_REQUEST, text)
+    return error_for(ErrorCode.INVALID_CONFIG, text)
