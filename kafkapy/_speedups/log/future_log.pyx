@@ -43,7 +43,6 @@ from kafkapy._speedups.log.segment cimport segment_detach, segment_ref, segment_
 from kafkapy._speedups.log.state cimport (
     fire,
     forget_batches_locked,
-    lock_settled,
     segment_stem,
     take_waiters_locked,
     want_flush_locked,
@@ -51,6 +50,7 @@ from kafkapy._speedups.log.state cimport (
 )
 from kafkapy._speedups.log.swap cimport final_name, swap_pin
 from kafkapy._speedups.log.transaction_index cimport write_aborted_transactions
+from kafkapy._speedups.log.turns cimport lock_settled
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_BAD_MAGIC,
     BATCH_OK,
