@@ -24,6 +24,7 @@ from kafkapy._speedups.base.error_codes cimport (
     ERROR_OFFSET_OUT_OF_RANGE,
 )
 from kafkapy._speedups.base.posix cimport (
+    atomic_add,
     atomic_count,
     atomic_store,
     is_shortage,
@@ -105,6 +106,7 @@ from kafkapy._speedups.log.turns cimport (
     is_fair_locked,
     park_locked,
     patient_waiter,
+    was_slow_locked,
 )
 from kafkapy._speedups.records.file_records cimport SCAN_FOUND, BatchScan, scan_next, scan_start
 from kafkapy._speedups.records.record_batch cimport (
@@ -176,6 +178,7 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
     cdef CompletedTransaction completed
     cdef AbortedWrite unwritten
     cdef NetworkThread* thread
+    cdef int64_t* slow = NULL
     cdef int32_t index_interval = log.config.index_interval_bytes
     cdef size_t i
     cdef int failure
@@ -192,12 +195,18 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
         if not batch.header.attributes & CONTROL_FLAG and batch.header.max_timestamp > newest_record:
             newest_record = batch.header.max_timestamp
         messages[0] += batch.header.record_count if batch.header.record_count > 0 else 0
+    if was_slow_locked(log):
+        # The disk is slow, so a network thread gives its Processor away at once, and later requests come into the queue.
+        slow = &private_of(log).slow
+        atomic_add(slow, 1)
     begin_turn_locked(log)
     segment_ref(active)
     pthread_mutex_unlock(&log.mutex)
-    thread = blocking_begin(NULL)
+    thread = blocking_begin(slow)
     failure = segment_write(active, data, size, offset - 1, max_timestamp, offset_of_max, index_interval)
     blocking_end(thread)
+    if slow != NULL:
+        atomic_add(slow, -1)
     pthread_mutex_lock(&log.mutex)
     end_turn_locked(log)
     if failure:

@@ -59,6 +59,7 @@ cdef cppclass LogPrivate:
     int64_t turn_waiters        # threads that wait for turn_over
     int64_t settlers            # of these in lock_settled: appends let them go first
     pthread_cond_t turn_over
+    int64_t turn_began_ns       # 0: not measured
     int64_t fair_until          # number of turns, until which they are handed over (turns.pxd)
     int64_t turn_numbers        # places given to parked appends
     int64_t turn_queue          # entries of `waiters` of the kind WAIT_TURN

@@ -117,6 +117,7 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.turn_is_slow = False
     own.turns = 0
     own.turn_waiters = 0
+    own.turn_began_ns = 0
     own.fair_until = 0
     own.turn_numbers = 0
     own.turn_queue = 0

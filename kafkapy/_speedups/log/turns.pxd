@@ -1,7 +1,7 @@
 """The turns of appends: one writes at a time, and on a slow disk each append keeps its place in the queue.
 
 Callers hold the log's mutex. An append that meets the write of another one waits for PATIENCE_NS and then parks: its
-Waiter joins `log.waiters`, and its number (`threshold`) is its place there for good. After a write that took longer
+Waiter joins `log.waiters`, and its number (`threshold`) is its place there for good. After writes that took longer
 than that, turns are handed over for FAIR_TURNS turns: one parked append at a time is called (`next_turn`), the oldest,
 and later ones park behind it. A called append that never comes holds the turn for CALL_NS; whoever removes its waiters
 gives the turn back earlier. While writes are quick, all parked appends are woken at once and the first one there
@@ -28,6 +28,8 @@ cdef void begin_turn_locked(LogState* log) noexcept nogil
 cdef void end_turn_locked(LogState* log) noexcept nogil
 # Whether turns are handed over to one append at a time.
 cdef bint is_fair_locked(LogState* log) noexcept nogil
+# Whether the last turn was slow, so that the next one is likely to be.
+cdef bint was_slow_locked(LogState* log) noexcept nogil
 # Whether the next turn is this append's.
 cdef bint is_called_locked(LogState* log, const void* owner, uint64_t token) noexcept nogil
 # Whether an append may be called now: nothing writes or rolls, and no other called append is expected.

@@ -80,6 +80,8 @@ cdef Turn await_turn_locked(LogState* log, Waiter* waiter) noexcept nogil:
         return TURN_LOOK_AGAIN
     if own.turn_is_slow or (own.turn_queue and is_fair_locked(log)):
         return TURN_SLOW
+    # Requests that park meanwhile come later.
+    number_locked(log, waiter)
     own.turn_waiters += 1
     in_time = cond_wait_until(&own.turn_over, &log.mutex, monotonic_ns() + PATIENCE_NS)
     own.turn_waiters -= 1
@@ -100,23 +102,34 @@ cdef void await_call_locked(LogState* log, Waiter* waiter) noexcept nogil:
 
 
 cdef void begin_turn_locked(LogState* log) noexcept nogil:
-    private_of(log).writing = True
-    private_of(log).turns += 1
-    private_of(log).next_turn.owner = NULL
+    cdef LogPrivate* own = private_of(log)
+    own.turn_began_ns = monotonic_ns()
+    own.writing = True
+    own.turns += 1
+    own.next_turn.owner = NULL
 
 
 cdef void end_turn_locked(LogState* log) noexcept nogil:
     cdef LogPrivate* own = private_of(log)
+    cdef bint slow = monotonic_ns() - own.turn_began_ns > PATIENCE_NS
     own.writing = False
-    if own.turn_is_slow:
+    # Nobody may have waited: the only network thread may have been in the write. One such turn shows only that the
+    # machine is busy.
+    if own.turn_is_slow or (slow and own.turns <= own.fair_until + 1):
         own.turn_is_slow = False
         own.fair_until = own.turns + FAIR_TURNS
+    elif slow:
+        own.fair_until = own.turns
     if own.turn_waiters:
         pthread_cond_broadcast(&own.turn_over)
 
 
 cdef bint is_fair_locked(LogState* log) noexcept nogil:
     return private_of(log).turns < private_of(log).fair_until
+
+
+cdef bint was_slow_locked(LogState* log) noexcept nogil:
+    return private_of(log).fair_until == private_of(log).turns + FAIR_TURNS
 
 
 cdef bint is_called_locked(LogState* log, const void* owner, uint64_t token) noexcept nogil:
@@ -134,15 +147,22 @@ cdef void call_locked(LogState* log, const Waiter* waiter) noexcept nogil:
     private_of(log).next_turn_until_ns = monotonic_ns() + CALL_NS
 
 
+cdef bint number_locked(LogState* log, Waiter* waiter) noexcept nogil:
+    """Gives an append its place, unless it has one."""
+    if waiter.threshold != 0:
+        return False
+    private_of(log).turn_numbers += 1
+    waiter.threshold = private_of(log).turn_numbers
+    return True
+
+
 cdef void park_locked(LogState* log, int kind, Waiter* waiter) noexcept nogil:
     cdef LogPrivate* own = private_of(log)
-    cdef size_t at = log.waiters.size(), i = at
+    cdef size_t at = log.waiters.size(), i = 0
     cdef Waiter entry
     cdef const Waiter* other
-    if waiter.threshold == 0:
-        own.turn_numbers += 1
-        waiter.threshold = own.turn_numbers
-        i = 0
+    if not number_locked(log, waiter):
+        i = at
     entry = waiter[0]
     entry.kind = kind
     while i > 0:

@@ -4,9 +4,8 @@ from libc.stdint cimport int64_t
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.log.layout cimport Waiter
+from kafkapy._speedups.log.layout cimport WAIT_TURN, Waiter
 from kafkapy._speedups.log.partition_log cimport PartitionLog
-from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.state cimport fire, take_waiters_locked
 from kafkapy._speedups.log.turns cimport begin_turn_locked, end_turn_locked, lock_settled
 
@@ -25,10 +24,12 @@ cdef class HeldTurn:
     @property
     def queue(self):
         """How many appends wait in the log's queue for their turns."""
-        cdef int64_t queue
+        cdef int64_t queue = 0
+        cdef size_t i
         with nogil:
             pthread_mutex_lock(&self.log.state.mutex)
-            queue = private_of(self.log.state).turn_queue
+            for i in range(self.log.state.waiters.size()):
+                queue += self.log.state.waiters[i].kind == WAIT_TURN
             pthread_mutex_unlock(&self.log.state.mutex)
         return queue
 
