@@ -88,12 +88,21 @@ def prepare(client: RawClient, partitions: int, groups: int) -> None:
         for number in range(TOPICS)
     ]  # fmt: skip
     for number in range(groups):
-        while True:
-            answer = client.call(OffsetCommitRequest(group_id=f"group-{number}", topics=committed), 8)
-            if not any(part.error_code for topic in answer.topics for part in topic.partitions):
-                break
-            client.call(FindCoordinatorRequest(key=f"group-{number}", key_type=0), 2)
-            time.sleep(0.05)
+        for start in range(0, TOPICS, 10):
+            commit(client, OffsetCommitRequest(group_id=f"group-{number}", topics=committed[start : start + 10]))
+
+
+def commit(client: RawClient, request: OffsetCommitRequest) -> None:
+    """A tenth of a group's offsets: those of 10,000 partitions do not fit into a batch."""
+    until = time.monotonic() + 30
+    while True:
+        answer = client.call(request, 8)
+        codes = {part.error_code for topic in answer.topics for part in topic.partitions}
+        if codes == {0}:
+            return
+        assert time.monotonic() < until, codes
+        client.call(FindCoordinatorRequest(key=request.group_id, key_type=0), 2)
+        time.sleep(0.05)
 
 
 def measured(bootstrap: str, work: Any) -> Any:

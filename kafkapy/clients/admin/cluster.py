@@ -203,7 +203,7 @@ class ClusterAdmin(TopicAdmin):
         await self.one(self.anywhere, ask, deadline)
 
     async def client_instance_id(self, timeout_ms: float) -> UUID:
-        """The id that a broker gave this client (KIP-714), the same for all its life.
+        """The id that a broker gave this client (KIP-714).
 
         An admin client pushes no metrics. ValueError for a negative timeout; IllegalStateError with
         enable_metrics_push=False, the default; UnsupportedVersionError from a broker without telemetry.

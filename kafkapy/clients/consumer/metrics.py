@@ -111,7 +111,10 @@ class PollMetrics:
         self._idle.record(inside / whole if whole > 0 else 1.0, now)
 
     def read(self) -> dict[str, float]:
-        """Values by name; times are in ms, the idle ratio is the share of time inside polls."""
+        """Values by name.
+
+        Times are in ms; the idle ratio is the share of time inside polls.
+        """
         now = time.monotonic()
         return {
             "last-poll-seconds-ago": float(int(now - self._began)) if self._began else -1.0,
