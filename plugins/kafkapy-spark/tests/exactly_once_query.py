@@ -104,7 +104,6 @@ def main() -> None:
         # It does not live for long: what only pays later is left out.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.python.daemon.module", "warm_daemon")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.unix.domain.socket.enabled", "true")
