@@ -99,7 +99,10 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_two_phase(self) -> bool:
-        """Whether only a client ends the id's transactions, never the time (KIP-939)."""
+        """Whether the id's transactions have no timeout (KIP-939).
+
+        Only a client ends them, or an operator's limit.
+        """
         return self.timeout_ms == TWO_PHASE_TIMEOUT_MS
 
     @property
@@ -112,11 +115,12 @@ class TransactionMetadata(NamedTuple):
         """Whether the present or last transaction got a new epoch (KIP-890)."""
         return self.client_version >= TRANSACTION_VERSION_2
 
-    def timed_out(self, now_ms: int) -> bool:
-        """Whether the transaction has exceeded its producer's timeout."""
-        if self.is_two_phase:
+    def timed_out(self, now_ms: int, two_phase_max_ms: int = NO_TIMEOUT) -> bool:
+        """Whether the transaction has exceeded its producer's timeout, or the operator's for those without one."""
+        timeout_ms = two_phase_max_ms if self.is_two_phase else self.timeout_ms
+        if timeout_ms == NO_TIMEOUT:
             return False
-        return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
+        return self.state is TransactionState.ONGOING and self.start_ms + timeout_ms < now_ms
 
     # --- transitions ------------------------------------------------------------------------------------------------
 

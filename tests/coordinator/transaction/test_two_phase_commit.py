@@ -77,6 +77,33 @@ def test_only_a_client_ends_the_transaction(two_phase: Any, version: int, commit
 
 
 @pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_an_operator_limits_transactions_without_a_timeout(two_phase: Any, version: int, taken_over: bool) -> None:
+    bench = two_phase
+    producer = opened(bench, version)
+    other = bench.init("other", timeout_ms=60_000)
+    bench.add(other, B, name="other", version=version)
+    if taken_over:
+        producer = bench.init(keep_prepared=True, timeout_ms=60_000).producer
+    bench.two_phase_max_ms = 2 * DAY_MS
+    bench.advance(2 * DAY_MS)
+    bench.coordinator.abort_timed_out()
+    bench.settle()
+    assert bench.state("other").state is TransactionState.COMPLETE_ABORT, "the limit is not for others"
+    assert bench.state("t").state is ONGOING
+    bench.advance(1)
+    bench.two_phase_max_ms = -1
+    bench.coordinator.abort_timed_out()
+    assert bench.state("t").state is ONGOING
+    bench.two_phase_max_ms = 2 * DAY_MS
+    bench.coordinator.abort_timed_out()
+    bench.settle()
+    assert bench.partitions.outcomes == {(A, "record"): False}
+    assert bench.end(producer, True, version) in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE)
+    assert bench.state("t").is_two_phase is not taken_over
+
+
+@pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("crashes", [False, True])
 def test_a_prepared_transaction_is_taken_over(two_phase: Any, version: int, committed: bool, crashes: bool) -> None:
