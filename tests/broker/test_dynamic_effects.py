@@ -281,8 +281,8 @@ def two_phases(client: Client, server: KafkaServer) -> None:
     """With a transaction: clients/producer/test_two_phase_commit.py."""
     coordinator = server.context.coordinators.transaction
     with changed(client, {"kafkapy.transaction.two.phase.commit.max.ms": "777"}, ""):
-        assert coordinator._two_phase_max_ms() == 777
-    assert coordinator._two_phase_max_ms() == -1
+        assert coordinator.two_phase_max_ms() == 777
+    assert coordinator.two_phase_max_ms() == -1
 
 
 def producer_ids(client: Client, server: KafkaServer) -> None:

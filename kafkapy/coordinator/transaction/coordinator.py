@@ -75,7 +75,7 @@ class TransactionCoordinator:
         self.config = config
         self._next_producer_id = next_producer_id
         self._transaction_version = transaction_version
-        self._two_phase_max_ms = two_phase_max_ms
+        self.two_phase_max_ms = two_phase_max_ms
         self._leader_epochs: dict[int, int] = {}
         self.completions = Completions(self._run, markers, is_gone)
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
@@ -145,7 +145,7 @@ class TransactionCoordinator:
 
     def abort_timed_out(self) -> None:
         """Abort the transactions that have exceeded their producers' timeouts, or the operator's limit."""
-        limit_ms = self._two_phase_max_ms()
+        limit_ms = self.two_phase_max_ms()
         for partition, shard in self.runtime.shards().items():
             for transactional_id in shard.timed_out(self.runtime.clock.time_ms(), limit_ms):
                 later = self._run(partition, _abort_timed_out(transactional_id, limit_ms))

@@ -116,7 +116,7 @@ class TransactionMetadata(NamedTuple):
         return self.client_version >= TRANSACTION_VERSION_2
 
     def timed_out(self, now_ms: int, two_phase_max_ms: int = NO_TIMEOUT) -> bool:
-        """Whether the transaction has exceeded its producer's timeout, or the operator's for those without one."""
+        """Whether the transaction has exceeded its timeout, or the operator's."""
         timeout_ms = two_phase_max_ms if self.is_two_phase else self.timeout_ms
         if timeout_ms == NO_TIMEOUT:
             return False
