@@ -46,7 +46,7 @@ GROUP_KEYS = (
         "Group protocols that the broker serves. On ZooKeeper, consumer only when this key is set: Apache Kafka "
         "brokers that share the cluster do not know it."),
     K("group.coordinator.threads", INT, 4, at_least(1), MEDIUM, NO_EFFECT),
-    K("group.coordinator.append.linger.ms", INT, 5, at_least(0), MEDIUM,
+    K("group.coordinator.append.linger.ms", INT, -1, at_least(-1), MEDIUM,
       "Largest time in ms that the coordinator collects records before it writes them."),
     K("group.coordinator.new.enable", BOOLEAN, False, None, MEDIUM, NO_EFFECT, internal=True),
     K("offset.metadata.max.bytes", INT, 4096, None, HIGH, "Largest size in bytes of the metadata of an offset commit."),
