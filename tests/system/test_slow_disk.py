@@ -229,7 +229,7 @@ def test_a_broker_stops_while_its_disk_is_slow(tmp_path: Path) -> None:
 def test_no_produce_is_overtaken_by_many_newcomers(rig: Rig) -> None:
     """Each keeps its place in the queue of a partition that takes a hundred a second."""
     clients, produces, most_overtakers = 40, 10, 4
-    sent: list[tuple[float, float, int]] = []   # before and after the bytes went, and the offset
+    sent: list[tuple[float, float, int]] = []  # before and after the bytes went, and the offset
     problems: list[BaseException] = []
     ready = threading.Barrier(clients)
 
@@ -259,9 +259,7 @@ def test_no_produce_is_overtaken_by_many_newcomers(rig: Rig) -> None:
     rig.disk.be_fast()
     assert not problems, problems
     assert len({offset for _, _, offset in sent}) == clients * produces
-    overtakers = [
-        sum(began > went and offset < own for began, _, offset in sent) for _, went, own in sent
-    ]
+    overtakers = [sum(began > went and offset < own for began, _, offset in sent) for _, went, own in sent]
     assert max(overtakers) <= most_overtakers, sorted(overtakers)[-20:]
 
 

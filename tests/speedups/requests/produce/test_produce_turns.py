@@ -59,7 +59,7 @@ def test_turns_are_taken_in_the_order_of_arrival(broker: Any, slow: Any) -> None
     for number in range(8):
         assert woken(requests) == [number], "one at a time"
         if number < 3:
-            requests += parked(broker, 1)       # behind the others, although nothing is being written
+            requests += parked(broker, 1)  # behind the others, although nothing is being written
         assert offset_of(broker, requests[number].resume()) == number
     assert offset_of(broker, send(broker)) == 8
 
@@ -68,7 +68,7 @@ def test_a_request_that_could_not_go_keeps_its_place(broker: Any, slow: Any) -> 
     log, turn = slow
     requests = parked(broker, 3)
     turn.end()
-    again = HeldTurn(log)                       # passes the called one
+    again = HeldTurn(log)  # passes the called one
     requests[0].resume()
     assert requests[0].kind == PARKED
     again.end()
@@ -97,7 +97,7 @@ def test_a_turn_goes_on_when_a_request_is_gone(broker: Any, slow: Any, gone: int
     _, turn = slow
     requests = parked(broker, 5)
     if gone == 0:
-        requests[4].cancel()                    # long before its turn
+        requests[4].cancel()  # long before its turn
     turn.end()
     for number in range(gone):
         requests[number].resume()
