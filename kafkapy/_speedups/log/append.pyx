@@ -196,7 +196,7 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
             newest_record = batch.header.max_timestamp
         messages[0] += batch.header.record_count if batch.header.record_count > 0 else 0
     if was_slow_locked(log):
-        # The disk is slow, so a network thread gives its Processor away at once, and later requests come into the queue.
+        # The disk is slow: a network thread gives its Processor away at once, and later requests come into the queue.
         slow = &private_of(log).slow
         atomic_add(slow, 1)
     begin_turn_locked(log)
