@@ -129,6 +129,9 @@ TRANSACTION_KEYS = (
       "Pause in ms between searches for expired producer ids.", internal=True),
     K("transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW,
       "Whether producers may have transactions without a timeout, which only a client ends (KIP-939)."),
+    K("kafkapy.transaction.two.phase.commit.max.ms", LONG, -1, at_least(-1), LOW,
+      "Time in ms until the coordinator aborts an open transaction without a timeout, prepared or not. -1: never, as "
+      "in Apache Kafka.", CLUSTER),
     K("transactional.id.expiration.ms", INT, 604800000, at_least(1), HIGH,
       "Time in ms without an update until the coordinator forgets a transactional id."),
     K("transaction.max.timeout.ms", INT, 900000, at_least(1), HIGH,
