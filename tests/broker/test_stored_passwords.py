@@ -116,6 +116,7 @@ def test_in_zookeeper_a_secret_needs_the_encoder() -> None:
     passwords = StoredPasswords(BrokerConfig({"zookeeper.connect": "localhost:1"}))
     with pytest.raises(KafkaError, match="Password encoder secret not configured") as caught:
         passwords.encoded({KEY: "SECRET", "log.retention.ms": "1"}, {})
+    assert caught.value.code == ErrorCode.INVALID_CONFIG
     assert "SECRET" not in str(caught.value)
     assert passwords.encoded({"log.retention.ms": "1"}, {}) == {"log.retention.ms": "1"}
 
