@@ -21,6 +21,7 @@ from kafkapy._speedups.base.posix cimport (
 from kafkapy._speedups.base.send cimport Send, send_free, send_leave
 from kafkapy._speedups.base.time_counter cimport count_time_alone
 from kafkapy._speedups.base.transport cimport transport_send, transport_write_event
+from kafkapy._speedups.network.channel_login cimport login_free, login_serve
 from kafkapy._speedups.network.channel_quotas cimport (
     quotas_before_reply,
     quotas_count_sending,
@@ -41,12 +42,13 @@ from kafkapy._speedups.network.connection cimport (
     network_log,
 )
 from kafkapy._speedups.network.frame_guard cimport (
-    GUARD_EXPIRED,
     GUARD_PASS,
     GuardResult,
     explain_size,
     guarded_decode,
     guarded_pass,
+    refuse_guarded,
+    refuse_header,
 )
 from kafkapy._speedups.network.frame_reader cimport (
     FRAME_INVALID,
@@ -111,8 +113,6 @@ from kafkapy._speedups.requests.data_plane cimport (
 )
 from kafkapy._speedups.requests.request_header cimport (
     HEADER_OK,
-    HEADER_TRUNCATED,
-    HEADER_UNKNOWN_API,
     HEADER_UNSUPPORTED_API_VERSIONS,
     HeaderStatus,
     request_header_decode,
@@ -180,6 +180,7 @@ cdef void close_for_good(ProcessorState* p, KafkaChannel* channel, int reason) n
     channel.send = NULL
     send_free(channel.farewell)
     channel.farewell = NULL
+    login_free(channel)
     reader_release(&p.reader, channel)
     p.channels.erase(channel.info.id)
     p.sending.erase(channel.info.id)
@@ -544,34 +545,6 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
     carry_out(p, channel, &outcome)
 
 
-cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus status,
-                        const Frame* frame) noexcept nogil:
-    cdef char why[160]
-    if status == HEADER_TRUNCATED:
-        snprintf(why, sizeof(why), b"the request header is truncated")
-    elif status == HEADER_UNKNOWN_API:
-        snprintf(why, sizeof(why), b"API key %d is not known", <int>frame.api_key)
-    else:
-        snprintf(why, sizeof(why), b"version %d of API key %d is not served", <int>frame.api_version,
-                 <int>frame.api_key)
-    channel_log_closing(p, channel, LEVEL_INFO, why)
-    channel_close(p, channel, CLOSED_BY_BROKER)
-
-
-cdef void refuse_guarded(ProcessorState* p, KafkaChannel* channel, const PendingRequest* pending,
-                         GuardResult result) noexcept nogil:
-    cdef char why[160]
-    if result == GUARD_EXPIRED:
-        atomic_count(&channel.security.expired, 1)
-        channel_log_closing(p, channel, LEVEL_INFO, b"its session has expired, and it did not authenticate again")
-        channel_close(p, channel, CLOSED_BY_BROKER)
-        return
-    snprintf(why, sizeof(why), b"a request with API key %d came before the SASL authentication",
-             <int>pending.frame.api_key)
-    channel_log_closing(p, channel, LEVEL_INFO, why)
-    channel_fail(p, channel, NULL, -1)
-
-
 cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* frame) noexcept nogil:
     cdef PendingRequest* pending = pending_new(p.kept, p.plane, p.mailbox, p.pool, channel.info, &p.left)
     cdef bint in_place = False
@@ -644,7 +617,8 @@ cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t
     cdef Outcome outcome
     cdef NetworkThread* thread
     if pending.api == NULL:
-        hand_to_python(p, channel)
+        if not (channel.guarded and login_serve(p, channel, started)):
+            hand_to_python(p, channel)
         return
     memset(&outcome, 0, sizeof(outcome))
     thread = may_be_left(p, channel, DOING_REQUEST, in_place)

@@ -3,11 +3,15 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 
-from kafkapy._speedups.base.posix cimport atomic_load
+from kafkapy._speedups.base.posix cimport atomic_count, atomic_load
+from kafkapy._speedups.network.channel_handler cimport channel_close, channel_fail, channel_log_closing
+from kafkapy._speedups.network.connection cimport CLOSED_BY_BROKER, LEVEL_INFO
 from kafkapy._speedups.network.selector cimport STAGE_SASL
 from kafkapy._speedups.requests.data_plane cimport API_SASL_AUTHENTICATE, API_SASL_HANDSHAKE, API_VERSIONS
 from kafkapy._speedups.requests.request_header cimport (
     HEADER_OK,
+    HEADER_TRUNCATED,
+    HEADER_UNKNOWN_API,
     HEADER_UNSUPPORTED_API_VERSIONS,
     request_header_decode,
 )
@@ -68,3 +72,31 @@ cdef void explain_size(KafkaChannel* channel, int64_t size, char* why, size_t ro
         key = b"sasl.server.max.receive.size"
     snprintf(why, room, b"a request of %lld bytes is not between 0 and %lld (%s)", <long long>size,
              <long long>channel.max_frame, key)
+
+
+cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus status,
+                        const Frame* frame) noexcept nogil:
+    cdef char why[160]
+    if status == HEADER_TRUNCATED:
+        snprintf(why, sizeof(why), b"the request header is truncated")
+    elif status == HEADER_UNKNOWN_API:
+        snprintf(why, sizeof(why), b"API key %d is not known", <int>frame.api_key)
+    else:
+        snprintf(why, sizeof(why), b"version %d of API key %d is not served", <int>frame.api_version,
+                 <int>frame.api_key)
+    channel_log_closing(p, channel, LEVEL_INFO, why)
+    channel_close(p, channel, CLOSED_BY_BROKER)
+
+
+cdef void refuse_guarded(ProcessorState* p, KafkaChannel* channel, const PendingRequest* pending,
+                         GuardResult result) noexcept nogil:
+    cdef char why[160]
+    if result == GUARD_EXPIRED:
+        atomic_count(&channel.security.expired, 1)
+        channel_log_closing(p, channel, LEVEL_INFO, b"its session has expired, and it did not authenticate again")
+        channel_close(p, channel, CLOSED_BY_BROKER)
+        return
+    snprintf(why, sizeof(why), b"a request with API key %d came before the SASL authentication",
+             <int>pending.frame.api_key)
+    channel_log_closing(p, channel, LEVEL_INFO, why)
+    channel_fail(p, channel, NULL, -1)
