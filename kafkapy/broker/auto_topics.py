@@ -3,6 +3,10 @@
 Source: kafka.server.AutoTopicCreationManager. Unlike there, a client's first answer waits for the creation, which takes
 less time than the client's own pause before it asks again. Where another broker is the controller, this one sends it a
 CreateTopics, and waits a moment for the new topics' metadata.
+
+The partitions count in the quota of controller mutations of the client that asked first, as in Apache Kafka 4.4: a
+topic that exceeds it is unknown for now, and the client asks again. The broker that was asked counts, also where
+another one is the controller.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkapy.broker.dynamic_config import DynamicConfig
 from kafkapy.config.broker import BrokerConfig
-from kafkapy.controller.admin_requests import NO_VALUE, CreatedTopic, NewTopic
+from kafkapy.controller.admin_requests import NO_VALUE, NewTopic
 from kafkapy.errors import ErrorCode, KafkaError
 from kafkapy.metadata.cache import MetadataCache
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -24,10 +28,18 @@ from kafkapy.slices import in_slices
 
 if TYPE_CHECKING:
     from kafkapy.broker.controller_client import ControllerClient
+    from kafkapy.broker.mutation_quotas import MutationQuota
     from kafkapy.controller.topic_admin import TopicAdmin
 
 LOGGED_AT_MOST: Final = 100
 """Of the topics that one request fails to create."""
+CREATED: Final = (
+    ErrorCode.NONE,
+    ErrorCode.TOPIC_ALREADY_EXISTS,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_CONTROLLER,
+)
+"""The controller's answers after which the client asks again: the topic is there, or soon will be."""
 SHOWN_WITHIN_S: Final = 0.5
 """Seconds that a client waits for the metadata of topics that another broker created."""
 
@@ -50,10 +62,11 @@ class AutoTopicCreation:
         self._cache = cache
         self._creating: dict[str, asyncio.Future[ErrorCode]] = {}
 
-    async def create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+    async def create(self, names: Iterable[str], quota: MutationQuota) -> dict[str, ErrorCode]:
         """Create topics with valid names; the error code of each for the client.
 
-        A topic that was created, here or by somebody else, is LEADER_NOT_AVAILABLE: the client asks again.
+        A topic that was created, here or by somebody else, is LEADER_NOT_AVAILABLE: the client asks again. A topic that
+        exceeds the quota is UNKNOWN_TOPIC_OR_PARTITION.
         """
         waits: dict[str, asyncio.Future[ErrorCode]] = {}
         mine: list[str] = []
@@ -65,50 +78,52 @@ class AutoTopicCreation:
                     mine.append(name)
                 waits[name] = self._creating[name]
             if mine:
-                errors = await self._create(mine)
+                errors = await self._create(mine, quota)
         finally:
             for name in mine:
                 self._creating.pop(name).set_result(errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         return {name: await wait async for name, wait in in_slices(waits.items())}
 
-    async def _create(self, names: list[str]) -> dict[str, ErrorCode]:
+    async def _create(self, names: list[str], quota: MutationQuota) -> dict[str, ErrorCode]:
         config = self._config.config
         topics = [automatic_topic(name, config) async for name in in_slices(names)]
         timeout_ms = config.get_int("request.timeout.ms")
         if not self._controller.is_here:
-            return await self._create_there(topics, timeout_ms)
-        outcomes = await self._topic_admin.create_topics(topics, timeout_ms=timeout_ms)
-        errors: dict[str, ErrorCode] = {}
-        shown = 0
-        async for name, outcome in in_slices(outcomes.items()):
-            errors[name] = _shown(outcome)
-            if errors[name] is not ErrorCode.LEADER_NOT_AVAILABLE and shown < LOGGED_AT_MOST:
-                shown += 1
-                logger.warning("Topic %s cannot be created automatically: %s", name, outcome)
-        return errors
+            return await self._create_there(topics, timeout_ms, quota)
+        outcomes = await self._topic_admin.create_topics(topics, timeout_ms=timeout_ms, record=quota.record)
+        codes = (
+            (name, outcome.code, str(outcome)) if isinstance(outcome, KafkaError) else (name, ErrorCode.NONE, "")
+            for name, outcome in outcomes.items()
+        )
+        return await _shown(codes)
 
-    async def _create_there(self, topics: list[NewTopic], timeout_ms: int) -> dict[str, ErrorCode]:
+    async def _create_there(
+        self, topics: list[NewTopic], timeout_ms: int, quota: MutationQuota
+    ) -> dict[str, ErrorCode]:
         """Have another broker, the controller, create the topics."""
         config = self._config.config
-        request = CreateTopicsRequest(
-            topics=[_wire(topic, config) async for topic in in_slices(topics)], timeout_ms=timeout_ms
-        )
+        errors: dict[str, ErrorCode] = {}
+        wanted: list[CreateTopicsRequest.Topic] = []
+        async for topic in in_slices(topics):
+            wire = _wire(topic, config)
+            try:
+                quota.record(wire.num_partitions)
+            except KafkaError:
+                errors[topic.name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            wanted.append(wire)
+        if not wanted:
+            return errors
         try:
-            response = await self._controller.send(request, timeout_ms=timeout_ms)
+            response = await self._controller.send(
+                CreateTopicsRequest(topics=wanted, timeout_ms=timeout_ms), timeout_ms=timeout_ms
+            )
         except KafkaError as error:
             # It may be created all the same, or at the client's next request.
             logger.info("The controller cannot be asked for automatic topics: %s", error)
-            return {topic.name: ErrorCode.LEADER_NOT_AVAILABLE async for topic in in_slices(topics)}
-        errors: dict[str, ErrorCode] = {}
-        shown = 0
-        async for each in in_slices(response.topics):
-            code = ErrorCode.of(each.error_code)
-            errors[each.name] = _shown_code(code)
-            if errors[each.name] is not ErrorCode.LEADER_NOT_AVAILABLE and shown < LOGGED_AT_MOST:
-                shown += 1
-                logger.warning(
-                    "Topic %s cannot be created automatically: %s", each.name, each.error_message or code.message
-                )
+            return errors | {wire.name: ErrorCode.LEADER_NOT_AVAILABLE async for wire in in_slices(wanted)}
+        codes = ((each.name, ErrorCode.of(each.error_code), each.error_message) for each in response.topics)
+        errors |= await _shown(codes)
         created = [name for name, code in errors.items() if code is ErrorCode.LEADER_NOT_AVAILABLE]
         with suppress(TimeoutError):
             await asyncio.wait_for(self._appear(created), SHOWN_WITHIN_S)
@@ -131,29 +146,23 @@ def _wire(topic: NewTopic, config: BrokerConfig) -> CreateTopicsRequest.Topic:
     )
 
 
-def _shown_code(code: ErrorCode) -> ErrorCode:
-    """The answer of another broker's controller, for a client."""
-    if code in (
-        ErrorCode.NONE,
-        ErrorCode.TOPIC_ALREADY_EXISTS,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-    ):
-        return ErrorCode.LEADER_NOT_AVAILABLE
-    if code in (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
-        # This broker may not, which is not the client's fault: its own permission is checked already.
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return code
-
-
-def _shown(outcome: CreatedTopic | KafkaError) -> ErrorCode:
-    if isinstance(outcome, KafkaError) and outcome.code not in (
-        ErrorCode.TOPIC_ALREADY_EXISTS,
-        ErrorCode.REQUEST_TIMED_OUT,
-    ):
-        return outcome.code
-    return ErrorCode.LEADER_NOT_AVAILABLE
+async def _shown(codes: Iterable[tuple[str, ErrorCode, str | None]]) -> dict[str, ErrorCode]:
+    """The error code of each topic for the client, from name, code and text of the controller."""
+    errors: dict[str, ErrorCode] = {}
+    logged = 0
+    async for name, code, text in in_slices(codes):
+        if code in CREATED:
+            errors[name] = ErrorCode.LEADER_NOT_AVAILABLE
+        elif code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            # A broker that may not is not the client's fault: the client's own permission is checked already.
+            denied = code in (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if denied else code
+            if logged < LOGGED_AT_MOST:
+                logged += 1
+                logger.warning("Topic %s cannot be created automatically: %s", name, text or code.message)
+    return errors
 
 
 def automatic_topic(topic: str, config: BrokerConfig) -> NewTopic:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 from kafkapy._speedups.requests.client_quotas import QuotaSensor
 from kafkapy.broker.mutation_quotas import BucketQuota, MutationQuota, TokenBucket, Unlimited
 from kafkapy.broker.quota_callback import DefaultQuotaCallback, QuotaType
+from kafkapy.config.config_def import MAX_LONG
 from kafkapy.metadata.quota_entities import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -51,6 +52,8 @@ SENSORS: Final = 10_000
 LOOK_S: Final = 0.5
 """Seconds between two questions to a policy of a plugin whether its quotas changed."""
 NO_QUOTAS: Final[Mapping[str, float]] = {}
+UNLIMITED: Final = float(MAX_LONG)
+"""The limit of clients without a quota, as in Kafka: they are measured while others have one."""
 
 Key = tuple[QuotaType, tuple[tuple[str, str], ...]]
 V = TypeVar("V")
@@ -83,7 +86,7 @@ class QuotaReading(NamedTuple):
     rate: float
     throttle_time_ms: float | None
     tokens: float | None
-    """Of controller mutations."""
+    """Of controller mutations with a quota."""
 
 
 class SetAddressRates(Protocol):
@@ -226,12 +229,12 @@ class ClientQuotas:
         return sensor
 
     def _limit(self, quota_type: QuotaType, principal: KafkaPrincipal, client_id: str) -> tuple[Key, float] | None:
-        """The quota's key and limit, None without a quota."""
+        """The key and limit of the client's sensor; None when the policy fails."""
         try:
             tags = self._callback.quota_metric_tags(quota_type, principal, client_id)
             limit = self._callback.quota_limit(quota_type, tags)
             if limit is None:
-                return None
+                limit = UNLIMITED
             if not limit > 0:
                 raise ValueError(f"{limit} is no quota")
             return (quota_type, tuple(sorted(tags.items()))), float(limit)
@@ -322,14 +325,15 @@ class ClientQuotas:
 
     # --- metrics ----------------------------------------------------------------------------------------------------
 
-    def readings(self, most: int) -> Iterator[QuotaReading]:
-        """The state of at most so many quotas, the newest before others."""
-        for (quota_type, tags), sensor in list(self._sensors.items())[-most:]:
+    def readings(self) -> Iterator[QuotaReading]:
+        """The state of all quotas, those that were made last before others."""
+        for (quota_type, tags), sensor in reversed(list(self._sensors.items())):
             yield QuotaReading(quota_type, _labels(tags), sensor.measure(), sensor.throttle_time_ms(), None)
         now_s = time.monotonic()
-        for (quota_type, tags), bucket in list(self._buckets.items())[-most:]:
+        for (quota_type, tags), bucket in reversed(list(self._buckets.items())):
             mean = bucket.throttled_ms / bucket.throttled if bucket.throttled else None
-            yield QuotaReading(quota_type, _labels(tags), bucket.mutations, mean, bucket.tokens(now_s))
+            tokens = bucket.tokens(now_s) if bucket.limit < UNLIMITED else None
+            yield QuotaReading(quota_type, _labels(tags), bucket.mutations, mean, tokens)
 
     @property
     def exempt_time(self) -> float:

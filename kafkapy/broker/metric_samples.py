@@ -39,10 +39,10 @@ class Filter:
 class Samples:
     """The families of one scrape, in the order of METRICS. On the scrape's thread."""
 
-    def __init__(self, most_by_partition: int) -> None:
+    def __init__(self, most_bounded: int) -> None:
         self.families: dict[str, Any] = {spec.name: family(spec) for spec in METRICS}
         self.dropped = 0
-        self._left = most_by_partition
+        self._left = most_bounded
         self._steps = 0
 
     def step(self) -> None:
@@ -57,8 +57,8 @@ class Samples:
         self.step()
         self.families[name].add_metric(labels, value)
 
-    def add_by_partition(self, name: str, value: float, *labels: str) -> None:
-        """Add a sample, up to the limit.
+    def add_bounded(self, name: str, value: float, *labels: str) -> None:
+        """Add a sample by partition or client, up to the limit.
 
         Beyond it the sample is only counted.
         """

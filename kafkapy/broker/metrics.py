@@ -170,7 +170,7 @@ class BrokerCollector(Collector):
         add_groups(samples, self._server.context, logs, topics, groups)
         self._transactions(add, families["kafka_server_addpartitionstotxnmanager_verificationtimems"])
         self._network(add)
-        add_quotas(add, self._server.context.client_quotas)
+        add_quotas(samples, self._server.context.client_quotas)
         add("kafkapy_build_info", 1, __version__, platform.python_version())
         add("kafkapy_metrics_seriesdropped", samples.dropped)
         return list(families.values())
@@ -197,7 +197,7 @@ class BrokerCollector(Collector):
                 ("logstartoffset", log.log_start_offset),
                 ("logendoffset", log.log_end_offset),
             ):
-                samples.add_by_partition(f"kafka_log_log_{name}", value, log.topic, partition)
+                samples.add_bounded(f"kafka_log_log_{name}", value, log.topic, partition)
         for log_id in self._topic_counts.keys() - seen.keys():
             self._gone.update(self._topic_counts[log_id])
         self._topic_counts = seen
@@ -279,7 +279,7 @@ class BrokerCollector(Collector):
             for followed, lag in replicas.fetchers.lags().items():
                 if lag >= 0 and shown(followed.topic):
                     name = "kafka_server_fetcherlagmetrics_consumerlag"
-                    samples.add_by_partition(name, lag, followed.topic, str(followed.partition))
+                    samples.add_bounded(name, lag, followed.topic, str(followed.partition))
         add("kafka_server_leaderreplication_byterate", replicas.replication.leader_throughput())
         add("kafka_server_kafkaserver_brokerstate", server.state.value)
 

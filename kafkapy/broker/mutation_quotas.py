@@ -45,21 +45,23 @@ class TokenBucket:
         The tokens stay, as far as they fit.
         """
         if limit != self._limit:
-            self.tokens(now_s)
+            self._fill(now_s)
             self._limit = limit
 
     def tokens(self, now_s: float) -> float:
-        """The tokens at that time."""
+        """The tokens at that time. Any thread."""
         filled = self._tokens + self._limit * max(now_s - self._filled_s, 0.0)
-        self._tokens = min(self._limit * self._seconds, filled)
-        self._filled_s = now_s
-        return self._tokens
+        return min(self._limit * self._seconds, filled)
 
     def take(self, count: float, now_s: float) -> None:
         """Take tokens, also those that are not there."""
-        self.tokens(now_s)
+        self._fill(now_s)
         self._tokens -= count
         self.mutations += count
+
+    def _fill(self, now_s: float) -> None:
+        self._tokens = self.tokens(now_s)
+        self._filled_s = now_s
 
     def throttle_ms(self, now_s: float) -> int:
         """Ms until the bucket is not below zero."""

@@ -37,7 +37,7 @@ logger = logging.getLogger("kafka.server.ZkAdminManager")
 WRITTEN_AT_ONCE: Final = 100
 """Entities that one transaction of the store changes."""
 RESOLVED_AT_ONCE: Final = 20
-MOST: Final[Mapping[str, float]] = {
+MOST: Final[Mapping[str, int]] = {
     PRODUCER_BYTE_RATE: MAX_LONG,
     CONSUMER_BYTE_RATE: MAX_LONG,
     CONNECTION_CREATION_RATE: MAX_INT,
@@ -65,7 +65,9 @@ async def alter_quotas(
     errors: dict[tuple[tuple[str, str | None], ...], KafkaError] = {}
     async for alteration in in_slices(alterations):
         key = tuple(sorted(alteration.parts.items(), key=lambda part: part[0]))
-        if key in entities:
+        if key in entities or len({name for name, _ in alteration.ops}) < len(alteration.ops):
+            # Kafka has the same text for a key that is there twice.
+            entities.setdefault(key, alteration)
             errors[key] = _invalid(f"Ignoring duplicate entity {_text(alteration.parts)}")
             continue
         entities[key] = alteration
@@ -100,12 +102,7 @@ def _problem(alteration: QuotaAlteration) -> KafkaError | None:
         text = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
         return _invalid(text)
     keys = (CONNECTION_CREATION_RATE,) if IP in parts else CLIENT_KEYS
-    seen: set[str] = set()
     for key, value in alteration.ops:
-        if key in seen:
-            text = f"Duplicate quota key {key} not updating quota for this entity {_text(parts)}"
-            return _invalid(text)
-        seen.add(key)
         error = None if value is None else _value_problem(key, value, keys)
         if error is not None:
             return error
@@ -115,14 +112,14 @@ def _problem(alteration: QuotaAlteration) -> KafkaError | None:
 def _value_problem(key: str, value: float, keys: Sequence[str]) -> KafkaError | None:
     if key not in keys:
         return _invalid(f"Invalid configuration key {key}")
-    if not value > 0:
+    if not math.isfinite(value):
+        return _invalid(f"Quota {key} must be a finite number")
+    if value <= 0:
         return _invalid(f"Quota {key} must be greater than 0")
     most = MOST.get(key)
-    if math.isinf(value) and most is None:
-        return _invalid(f"Proposed value for {key} is too large for a DOUBLE.")
     if most is None:
         return None
-    if value > most:
+    if value > float(most):
         kind = "an INT" if most == MAX_INT else "a LONG"
         return _invalid(f"Proposed value for {key} is too large for {kind}.")
     if value % 1.0 > 1e-6:
@@ -168,7 +165,7 @@ def _entity(parts: Mapping[str, str | None]) -> QuotaEntity:
 
 def _value_text(key: str, value: float) -> str:
     """As Apache Kafka writes it: whole numbers, or the text of a Java double."""
-    return str(int(value)) if key in MOST else repr(float(value))
+    return str(min(int(value), MOST[key])) if key in MOST else repr(float(value))
 
 
 def _text(parts: Mapping[str, str | None]) -> str:

@@ -8,9 +8,10 @@ org.apache.kafka.server.quota.ClientQuotaCallback and kafka.server.ClientQuotaMa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkapy.metadata.quota_entities import (
     CLIENT_ID,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["ClientQuotaCallback", "DefaultQuotaCallback", "QuotaType"]
 
 Tags = Mapping[str, str]
+ONLY_CLIENT_ID: Final = frozenset({CLIENT_ID})
 
 
 class QuotaType(Enum):
@@ -101,15 +103,21 @@ class DefaultQuotaCallback(ClientQuotaCallback):
     def __init__(self, config: BrokerConfig) -> None:
         del config
         self._limits: dict[QuotaType, dict[QuotaEntity, float]] = {each: {} for each in QuotaType}
+        self._levels: dict[QuotaType, Counter[frozenset[str]]] = {each: Counter() for each in QuotaType}
+        """Number of entities by the kinds of names that they have."""
 
     def quota_metric_tags(self, quota_type: QuotaType, principal: KafkaPrincipal, client_id: str) -> Tags:
-        """See ClientQuotaCallback: the names that the deciding entity has."""
-        limits, user = self._limits[quota_type], principal.name
+        """See ClientQuotaCallback: the names that the deciding entity has.
+
+        A client without a quota has the names that all quotas have, or its client id.
+        """
+        limits, user, levels = self._limits[quota_type], principal.name, self._levels[quota_type]
+        kinds = next(iter(levels)) if len(levels) == 1 else ONLY_CLIENT_ID
         for entity in _candidates(user, client_id) if limits else ():
             if entity in limits:
-                kinds = dict(entity)
-                return _tags(sanitize(user) if USER in kinds else "", client_id if CLIENT_ID in kinds else "")
-        return _tags("", client_id)
+                kinds = _kinds(entity)
+                break
+        return _tags(sanitize(user) if USER in kinds else "", client_id if CLIENT_ID in kinds else "")
 
     def quota_limit(self, quota_type: QuotaType, metric_tags: Tags) -> float | None:
         """See ClientQuotaCallback."""
@@ -123,11 +131,17 @@ class DefaultQuotaCallback(ClientQuotaCallback):
 
     def update_quota(self, quota_type: QuotaType, entity: Mapping[str, str | None], value: float) -> None:
         """See ClientQuotaCallback."""
-        self._limits[quota_type][quota_entity(entity)] = value
+        known, limits = quota_entity(entity), self._limits[quota_type]
+        if known not in limits:
+            self._levels[quota_type][_kinds(known)] += 1
+        limits[known] = value
 
     def remove_quota(self, quota_type: QuotaType, entity: Mapping[str, str | None]) -> None:
         """See ClientQuotaCallback."""
-        self._limits[quota_type].pop(quota_entity(entity), None)
+        known, levels = quota_entity(entity), self._levels[quota_type]
+        if self._limits[quota_type].pop(known, None) is not None:
+            levels[_kinds(known)] -= 1
+            self._levels[quota_type] = +levels
 
     def quota_reset_required(self, quota_type: QuotaType) -> bool:
         """See ClientQuotaCallback."""
@@ -139,6 +153,10 @@ class DefaultQuotaCallback(ClientQuotaCallback):
 
     def close(self) -> None:
         """See ClientQuotaCallback."""
+
+
+def _kinds(entity: QuotaEntity) -> frozenset[str]:
+    return frozenset(kind for kind, _ in entity)
 
 
 def _candidates(user: str, client_id: str) -> Iterator[QuotaEntity]:

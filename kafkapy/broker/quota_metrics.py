@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kafkapy.broker.quota_callback import QuotaType
@@ -10,11 +9,10 @@ from kafkapy.metadata.quota_entities import CLIENT_ID, USER
 
 if TYPE_CHECKING:
     from kafkapy.broker.client_quotas import ClientQuotas
+    from kafkapy.broker.metric_samples import Samples
 
 __all__ = ["add_quotas"]
 
-MOST_QUOTAS: Final = 1000
-"""Quotas of each kind of counting that are shown, those that were made last."""
 PREFIXES: Final = {
     QuotaType.PRODUCE: "kafka_server_produce",
     QuotaType.FETCH: "kafka_server_fetch",
@@ -29,10 +27,11 @@ RATES: Final = {
 }
 
 
-def add_quotas(add: Callable[..., None], quotas: ClientQuotas) -> None:
-    """Add the samples of all quotas. Any thread."""
-    add("kafka_server_request_exemptrequesttime", quotas.exempt_time)
-    for reading in quotas.readings(MOST_QUOTAS):
+def add_quotas(samples: Samples, quotas: ClientQuotas) -> None:
+    """Add the samples of all clients that are measured. Any thread."""
+    samples.add("kafka_server_request_exemptrequesttime", quotas.exempt_time)
+    add = samples.add_bounded
+    for reading in quotas.readings():
         prefix, labels = PREFIXES[reading.quota_type], (reading.tags[USER], reading.tags[CLIENT_ID])
         add(f"{prefix}_{RATES[reading.quota_type]}", reading.rate, *labels)
         if reading.throttle_time_ms is not None:

@@ -57,7 +57,7 @@ def _add_partition(samples: Samples, topic: str, partition: PartitionMetadata, l
     if log is not None and partition.leader >= 0:
         values["current_offset"], values["oldest_offset"] = log.high_watermark, log.log_start_offset
     for name, value in values.items():
-        samples.add_by_partition(f"kafka_topic_partition_{name}", value, topic, number)
+        samples.add_bounded(f"kafka_topic_partition_{name}", value, topic, number)
 
 
 def add_groups(samples: Samples, context: BrokerContext, logs: Logs, topics: Filter, groups: Filter) -> None:
@@ -94,13 +94,13 @@ def _add_group(
             continue
         total = sums.setdefault(topic, [0, 0, 0])
         total[0] += committed.offset
-        samples.add_by_partition("kafka_consumergroup_current_offset", committed.offset, group_id, topic, str(number))
+        samples.add_bounded("kafka_consumergroup_current_offset", committed.offset, group_id, topic, str(number))
         end = ends.get(partition)
         if end is not None:
             lag = max(end - committed.offset, 0)
             total[1] += lag
             total[2] += 1
-            samples.add_by_partition("kafka_consumergroup_lag", lag, group_id, topic, str(number))
+            samples.add_bounded("kafka_consumergroup_lag", lag, group_id, topic, str(number))
     for topic, (offsets, lag, known) in sums.items():
         samples.add("kafka_consumergroup_current_offset_sum", offsets, group_id, topic)
         if known:

@@ -17,7 +17,7 @@ from uuid import UUID
 from kafkapy import errors
 from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
 from kafkapy.controller.topic_validation import MAX_PARTITIONS_PER_REQUEST, TopicPlan, plan_partitions, plan_topic
-from kafkapy.errors import KafkaError
+from kafkapy.errors import ErrorCode, KafkaError
 from kafkapy.metadata.store import Create, NodeExistsError
 from kafkapy.metadata.znodes import CONFIG_TOPICS, TopicAssignment, encode_topic, topic_path
 from kafkapy.policies import RequestedTopic, check_topic
@@ -110,7 +110,9 @@ class TopicAdmin:
                 topic_id = ZERO_UUID if validate_only else await self._write(plan)
             except KafkaError as error:
                 if logged < LOGGED_AT_MOST:
-                    logger.info("Topic %r is not created: %s", topic.name, error)
+                    is_throttled = error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+                    level = logging.DEBUG if is_throttled else logging.INFO
+                    logger.log(level, "Topic %r is not created: %s", topic.name, error)
                 logged += 1
                 failed[topic.name] = error.with_traceback(None)  # else it holds this frame, and so itself
                 continue

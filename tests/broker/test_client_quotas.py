@@ -10,24 +10,19 @@ from typing import Any
 
 import pytest
 from broker.conftest import Client, config
+from broker.quota_requests import BYTES, Parts, alter, produce, produce_request
 from waiting import wait_until
 
 from kafkapy.broker.quota_callback import ClientQuotaCallback, QuotaType
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ConfigError, ErrorCode
 from kafkapy.plugins import PluginManager, hookimpl
-from kafkapy.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from kafkapy.protocol.messages.create_partitions import CreatePartitionsRequest
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
 from kafkapy.protocol.messages.fetch import FetchRequest
 from kafkapy.protocol.messages.metadata import MetadataRequest
-from kafkapy.protocol.messages.produce import ProduceRequest
-from kafkapy.records.batches import RecordBatchBuilder
-from kafkapy.types import CompressionType
 
-Parts = dict[str, str | None]
-BYTES = 100_000
 Connect = Callable[[], Client]
 
 
@@ -55,16 +50,6 @@ def connect(server: KafkaServer) -> Iterator[Connect]:
         client.socket.close()
 
 
-def alter(client: Client, parts: Parts, client_id: str = "admin", **values: float | None) -> None:
-    Entry = AlterClientQuotasRequest.Entry
-    entry = Entry(
-        entity=[Entry.Entity(entity_type=kind, entity_name=name) for kind, name in parts.items()],
-        ops=[Entry.Op(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()],
-    )
-    response = client(AlterClientQuotasRequest(entries=[entry], validate_only=False), 1, client_id)
-    assert [each.error_code for each in response.entries] == [0], response
-
-
 @pytest.fixture
 def quota(connect: Connect) -> Iterator[Callable[..., None]]:
     """Sets quotas of an entity; they are removed at the end of the test."""
@@ -77,27 +62,6 @@ def quota(connect: Connect) -> Iterator[Callable[..., None]]:
     yield put
     for parts, keys in done:
         alter(admin, parts, **dict.fromkeys(keys))
-
-
-def batch(size: int) -> bytes:
-    builder = RecordBatchBuilder(CompressionType.NONE)
-    builder.append(int(time.time() * 1000), None, b"x" * size)
-    return bytes(builder.build())
-
-
-def produce_request(topic: str, size: int = BYTES, acks: int = 1) -> ProduceRequest:
-    Topic = ProduceRequest.Topic
-    partition = Topic.Partition(index=0, records=batch(size))
-    return ProduceRequest(
-        transactional_id=None, acks=acks, timeout_ms=1000, topic_data=[Topic(name=topic, partition_data=[partition])]
-    )
-
-
-def produce(client: Client, topic: str, client_id: str, size: int = BYTES, version: int = 9) -> int:
-    response = client(produce_request(topic, size), version, client_id)
-    assert response.responses[0].partition_responses[0].error_code == 0
-    throttle_ms: int = response.throttle_time_ms
-    return throttle_ms
 
 
 def fetch(client: Client, topic: str, client_id: str, offset: int = 0, version: int = 11, **fields: Any) -> Any:

@@ -1,56 +1,52 @@
 """The latest pushed metrics of each client, as series for Prometheus.
 
 `org.apache.kafka.producer.connection.count` becomes `kafka_client_producer_connection_count`; labels tell the client.
-Names and labels come from clients, so their characters, lengths and numbers are bounded. Clients push differences
-(delta temporality) of counters, which are added up here.
+The number of series is bounded. Clients push differences (delta temporality) of counters and histograms, which are
+added up here.
 """
 
 from __future__ import annotations
 
-import re
+import math
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+import time
+from collections.abc import Iterable
+from itertools import accumulate, islice
+from typing import Any, Final
 from uuid import UUID
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
-from kafkapy.broker.client_telemetry.instances import Client, id_text
+from kafkapy.broker.client_telemetry.instances import Client
+from kafkapy.broker.client_telemetry.points import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    SUMMARY,
+    Buckets,
+    Labels,
+    Point,
+    Quantiles,
+    client_labels,
+    points_of,
+)
+from kafkapy.broker.metric_samples import REST_S, SLICE
 
 __all__ = ["ClientSeries"]
 
-PREFIX: Final = "kafka_client_"
-KAFKA: Final = "org.apache.kafka."
 MOST_FAMILIES: Final = 1000
-MOST_PARTS: Final = 10_000
-"""Resources, scopes, metrics and points of one push; a client of the standard metrics has some hundred."""
-MOST_LABELS: Final = 8
-LONGEST_NAME: Final = 200
-LONGEST_VALUE: Final = 128
-RESOURCE_LABELS: Final = ("client_rack", "group_id", "group_instance_id", "group_member_id", "transactional_id")
-"""Attributes of a client that become labels."""
-GAUGE: Final = "gauge"
-COUNTER: Final = "counter"
-CUMULATIVE: Final = 2
-"""OTLP's AGGREGATION_TEMPORALITY_CUMULATIVE."""
-_OTHER: Final = re.compile(r"[^a-zA-Z0-9_]")
+SUFFIXES: Final = {
+    GAUGE: ("",),
+    COUNTER: ("", "_total", "_created"),
+    HISTOGRAM: ("", "_bucket", "_count", "_sum", "_created"),
+    SUMMARY: ("", "_count", "_sum", "_created"),
+}
+"""The names that a family of each kind has in an exposition."""
 
-Labels = tuple[tuple[str, str], ...]
 Key = tuple[str, Labels]
-
-
-class Point(NamedTuple):
-    """One number of a push.
-
-    `replaces`: the value takes the place of the previous one, else it is added.
-    """
-
-    name: str
-    kind: str
-    replaces: bool
-    labels: Labels
-    value: float
+Value = float | Buckets | Quantiles
 
 
 class ClientSeries(Collector):
@@ -60,8 +56,10 @@ class ClientSeries(Collector):
         self._most = most
         self._lock = threading.Lock()
         self._families: dict[str, tuple[str, int]] = {}
-        """Kind of each family, and the number of its series."""
-        self._clients: dict[UUID, tuple[Labels, dict[Key, float]]] = {}
+        """Kind of each family, and the number of its points."""
+        self._names: dict[str, str] = {}
+        """The family of each name in an exposition."""
+        self._clients: dict[UUID, tuple[Labels, dict[Key, Value]]] = {}
         self._count = 0
         self.dropped = 0
 
@@ -70,40 +68,55 @@ class ClientSeries(Collector):
 
     def take(self, client: Client, metrics: Any) -> None:
         """Take over a push, a MetricsData of OTLP."""
-        points = list(points_of(metrics))
-        labels = _client_labels(client, metrics)
-        with self._lock:
-            series = self._clients.setdefault(client.instance_id, (labels, {}))[1]
-            self._clients[client.instance_id] = labels, series
-            for point in points:
-                self._put(series, point)
+        labels = client_labels(client, metrics)
+        points = points_of(metrics)
+        while some := list(islice(points, SLICE)):
+            with self._lock:
+                series = self._clients.setdefault(client.instance_id, (labels, {}))[1]
+                self._clients[client.instance_id] = labels, series
+                for point in some:
+                    self._put(series, point)
+            if len(some) == SLICE:
+                time.sleep(REST_S)
 
-    def _put(self, series: dict[Key, float], point: Point) -> None:
+    def _put(self, series: dict[Key, Value], point: Point) -> None:
         key = point.name, point.labels
-        family = self._families.get(point.name)
-        if family is not None and family[0] != point.kind:
+        kind, used = self._families.get(point.name, (point.kind, 0))
+        before = series.get(key)
+        value = point.value if point.replaces or before is None else _added(before, point.value)
+        more = _size(value) - (0 if before is None else _size(before))
+        if kind != point.kind or (more > 0 and self._count + more > self._most):
             self.dropped += 1
             return
-        before = series.get(key)
         if before is None:
-            if self._count >= self._most or (family is None and len(self._families) >= MOST_FAMILIES):
+            if not used and not self._name(point.name, kind):
                 self.dropped += 1
                 return
-            self._count += 1
-            self._families[point.name] = point.kind, (0 if family is None else family[1]) + 1
-        series[key] = point.value if point.replaces or before is None else before + point.value
+            self._families[point.name] = kind, used + 1
+        self._count += more
+        series[key] = value
+
+    def _name(self, family: str, kind: str) -> bool:
+        """Take the names of a new family, if all of them are free."""
+        names = [family + suffix for suffix in SUFFIXES[kind]]
+        if len(self._families) >= MOST_FAMILIES or any(name in self._names for name in names):
+            return False
+        self._names.update(dict.fromkeys(names, family))
+        return True
 
     def forget(self, instance_id: UUID) -> None:
         """Drop a client's series. Any thread."""
         with self._lock:
             _, series = self._clients.pop(instance_id, ((), {}))
-            self._count -= len(series)
-            for name, _ in series:
-                kind, count = self._families[name]
-                if count == 1:
+            for (name, _), value in series.items():
+                self._count -= _size(value)
+                kind, used = self._families[name]
+                if used == 1:
                     del self._families[name]
+                    for suffix in SUFFIXES[kind]:
+                        del self._names[name + suffix]
                 else:
-                    self._families[name] = kind, count - 1
+                    self._families[name] = kind, used - 1
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -113,11 +126,13 @@ class ClientSeries(Collector):
             clients = [(labels, dict(series)) for labels, series in self._clients.values()]
             families = {name: kind for name, (kind, _) in self._families.items()}
         metrics = {name: Metric(name, "Pushed by clients (KIP-714).", kind) for name, kind in sorted(families.items())}
-        for client_labels, series in clients:
-            for (name, labels), value in series.items():
-                metric = metrics[name]
-                suffix = "_total" if metric.type == COUNTER else ""
-                metric.add_sample(f"{name}{suffix}", {**dict(labels), **dict(client_labels)}, value)
+        for own, series in clients:
+            items = iter(series.items())
+            while some := list(islice(items, SLICE)):
+                for (name, labels), value in some:
+                    _show(metrics[name], {**dict(labels), **dict(own)}, value)
+                if len(some) == SLICE:
+                    time.sleep(REST_S)
         return metrics.values()
 
     def describe(self) -> Iterable[Metric]:
@@ -125,75 +140,37 @@ class ClientSeries(Collector):
         return ()
 
 
-def points_of(metrics: Any) -> Iterator[Point]:
-    """The gauges and sums of a MetricsData with finite numbers, in Prometheus's names.
-
-    MOST_PARTS parts of the tree are looked at: an empty one takes two bytes of a push.
-    """
-    left = MOST_PARTS
-    for resource in metrics.resource_metrics:
-        left -= 1
-        if left <= 0:
-            return
-        for scope in resource.scope_metrics:
-            left -= 1
-            if left <= 0:
-                return
-            for metric in scope.metrics:
-                left -= 1
-                if left <= 0:
-                    return
-                kind = metric.WhichOneof("data")
-                if kind == "gauge":
-                    data, replaces, shown = metric.gauge, True, GAUGE
-                elif kind == "sum":
-                    data = metric.sum
-                    replaces = data.aggregation_temporality == CUMULATIVE
-                    shown = COUNTER if data.is_monotonic else GAUGE
-                else:
-                    continue
-                name = _name(metric.name, shown)
-                for point in data.data_points:
-                    left -= 1
-                    if left <= 0:
-                        return
-                    value = point.as_double if point.WhichOneof("value") == "as_double" else float(point.as_int)
-                    if value - value == 0 and (shown is GAUGE or value >= 0):
-                        yield Point(name, shown, replaces, _labels(point.attributes), value)
+def _size(value: Value) -> int:
+    return 1 if isinstance(value, float) else value.size
 
 
-def _name(name: str, kind: str) -> str:
-    text = _OTHER.sub("_", name.removeprefix(KAFKA)[:LONGEST_NAME])
-    return PREFIX + (text.removesuffix("_total") if kind == COUNTER else text)
+def _added(before: Value, value: Value) -> Value:
+    """Both together. The value alone after an overflow, as if the client had begun again."""
+    if isinstance(before, Buckets) and isinstance(value, Buckets):
+        return before.plus(value)
+    if isinstance(before, float) and isinstance(value, float):
+        return before + value if math.isfinite(before + value) else value
+    return value
 
 
-def _labels(attributes: Any) -> Labels:
-    labels: dict[str, str] = {}
-    for attribute in attributes[:MOST_LABELS]:
-        key = _OTHER.sub("_", attribute.key[:LONGEST_VALUE])
-        if key and not key[0].isdigit() and not key.startswith("__"):
-            labels[key] = _text(attribute.value)
-    return tuple(sorted(labels.items()))
+def _show(metric: Metric, labels: dict[str, str], value: Value) -> None:
+    name = metric.name
+    if isinstance(value, float):
+        metric.add_sample(f"{name}_total" if metric.type == COUNTER else name, labels, value)
+        return
+    if isinstance(value, Buckets):
+        count = 0
+        for bound, count in zip((*value.bounds, math.inf), accumulate(value.counts), strict=True):
+            metric.add_sample(f"{name}_bucket", {**labels, "le": _go(bound)}, count)
+    else:
+        count = value.observed
+        for quantile, number in value.values:
+            metric.add_sample(name, {**labels, "quantile": _go(quantile)}, number)
+    if value.sum is not None:  # OpenMetrics has both or none
+        metric.add_sample(f"{name}_count", labels, count)
+        metric.add_sample(f"{name}_sum", labels, value.sum)
 
 
-def _text(value: Any) -> str:
-    kind = value.WhichOneof("value")
-    if kind == "string_value":
-        return str(value.string_value)[:LONGEST_VALUE]
-    if kind in ("int_value", "bool_value", "double_value"):
-        return str(getattr(value, kind))
-    return ""
-
-
-def _client_labels(client: Client, metrics: Any) -> Labels:
-    labels = {
-        "client_instance_id": id_text(client.instance_id),
-        "client_id": client.client_id[:LONGEST_VALUE],
-        "client_software_name": client.software_name[:LONGEST_VALUE],
-        "client_software_version": client.software_version[:LONGEST_VALUE],
-    }
-    for resource in metrics.resource_metrics[:1]:
-        for attribute in resource.resource.attributes[:MOST_LABELS]:
-            if attribute.key in RESOURCE_LABELS:
-                labels[attribute.key] = _text(attribute.value)
-    return tuple(labels.items())
+def _go(number: float) -> str:
+    text: str = floatToGoString(number)  # type: ignore[no-untyped-call]
+    return text

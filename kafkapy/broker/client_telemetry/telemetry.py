@@ -13,9 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from google.protobuf.message import DecodeError
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-
+from kafkapy.broker.client_telemetry.decoding import DecodeError, decode
 from kafkapy.broker.client_telemetry.instances import Client, ClientInstances, id_text
 from kafkapy.broker.client_telemetry.series import ClientSeries
 from kafkapy.errors import ErrorCode, KafkaError, error_for
@@ -79,10 +77,8 @@ class ClientTelemetry:
                     self.series.forget(client.instance_id)
 
     def _read(self, client: Client, compression: int, payload: bytes, most: int) -> None:
-        metrics = MetricsData()
         try:
-            opened = decompress(compression, payload, max_bytes=most)
-            metrics.ParseFromString(bytes(opened))
+            metrics = decode(bytes(decompress(compression, payload, max_bytes=most)), most)
         except (KafkaError, DecodeError) as error:
             raise error_for(ErrorCode.INVALID_RECORD, f"The metrics cannot be read: {error}") from None
         self.series.take(client, metrics)

@@ -1,7 +1,7 @@
 """FindCoordinator, API key 10: versions 0 to 6.
 
 The response names the broker that coordinates a group or a transactional id: the leader of its partition of
-`__consumer_offsets` or `__transaction_state`. The first request creates that topic.
+`__consumer_offsets` or `__transaction_state`. The first request creates that topic, which counts in no client's quota.
 
 Versions:
 0: groups only.
@@ -18,6 +18,7 @@ Known gaps: share groups get INVALID_REQUEST, as from a broker without a share c
 from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
+from kafkapy.broker.mutation_quotas import Unlimited
 from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -85,7 +86,7 @@ async def _leader(context: RequestContext, topic: str, key: str) -> tuple[ErrorC
     """The leader of the key's partition of an internal topic."""
     broker = context.broker
     if not broker.metadata_cache.contains(topic):
-        await broker.auto_topics.create([topic])
+        await broker.auto_topics.create([topic], Unlimited())
     await broker.coordinators.look_for(topic)
     partition = partition_of(key, broker.coordinators.partition_count(topic))
     snapshot = broker.metadata_cache.snapshot

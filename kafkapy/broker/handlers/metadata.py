@@ -2,7 +2,8 @@
 
 The response gives brokers, topics and partition leaders from the metadata cache. auto.create.topics.enable and the
 request together allow the creation of an unknown name; the response waits for it and names the leader at once (Kafka
-answers with an error and lets the client ask again). A topic that the client may not describe is left out of "all
+answers with an error and lets the client ask again). A new topic counts in the client's quota of controller mutations,
+and is UNKNOWN_TOPIC_OR_PARTITION while it exceeds it. A topic that the client may not describe is left out of "all
 topics", and is TOPIC_AUTHORIZATION_FAILED otherwise.
 
 Versions:
@@ -184,7 +185,7 @@ async def _create_missing(
         name async for name, error in in_slices(errors.items()) if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ]
     if creatable:
-        errors |= await broker.auto_topics.create(creatable)
+        errors |= await broker.auto_topics.create(creatable, context.mutation_quota(strict_since=0))
     return errors
 
 

@@ -74,6 +74,13 @@ def test_connection_rates_of_addresses(client: Any, ip: str | None) -> None:
 RATE = "producer_byte_rate"
 
 
+def test_the_largest_rate_is_that_of_a_java_long(client: Any) -> None:
+    parts: Parts = {"client-id": "largest"}
+    assert alter(client, entry(parts, producer_byte_rate=float(2**63 - 1))) == OK
+    assert described(client, parts) == {RATE: float(2**63 - 1)}
+    assert alter(client, entry(parts, producer_byte_rate=None)) == OK
+
+
 @pytest.mark.parametrize(
     ("parts", "values", "message"),
     [
@@ -91,10 +98,11 @@ RATE = "producer_byte_rate"
         ({"user": "a"}, {"connection_creation_rate": 1.0}, "Invalid configuration key connection_creation_rate"),
         ({"ip": "10.0.0.1"}, {RATE: 1.0}, f"Invalid configuration key {RATE}"),
         ({"user": "a"}, {RATE: -1.0}, f"Quota {RATE} must be greater than 0"),
-        ({"user": "a"}, {RATE: math.nan}, f"Quota {RATE} must be greater than 0"),
+        ({"user": "a"}, {RATE: math.nan}, f"Quota {RATE} must be a finite number"),
+        ({"user": "a"}, {"request_percentage": math.inf}, "Quota request_percentage must be a finite number"),
         ({"user": "a"}, {RATE: 1.5}, f"{RATE} cannot be a fractional value."),
         ({"user": "a"}, {RATE: 1e30}, f"Proposed value for {RATE} is too large for a LONG."),
-        ({"user": "a"}, {RATE: math.inf}, f"Proposed value for {RATE} is too large for a LONG."),
+        ({"user": "a"}, {RATE: math.inf}, f"Quota {RATE} must be a finite number"),
         (
             {"ip": "10.0.0.1"},
             {"connection_creation_rate": 2.0**31},
@@ -118,10 +126,9 @@ def test_a_duplicate_key_or_entity_changes_nothing(client: Any) -> None:
     parts: Parts = {"user": "twice"}
     doubled = entry(parts, producer_byte_rate=5.0)
     doubled.ops += doubled.ops
-    text = "Duplicate quota key producer_byte_rate not updating quota for this entity"
-    assert alter(client, doubled) == refused(f"{text} ClientQuotaEntity(entries={{user=twice}})")
-    one, other = entry(parts, producer_byte_rate=5.0), entry(parts, consumer_byte_rate=5.0)
     ignored = "Ignoring duplicate entity ClientQuotaEntity(entries={user=twice})"
+    assert alter(client, doubled) == refused(ignored)
+    one, other = entry(parts, producer_byte_rate=5.0), entry(parts, consumer_byte_rate=5.0)
     assert alter(client, one, other) == refused(ignored)
     assert described(client, parts) == {}
 

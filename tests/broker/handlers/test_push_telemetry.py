@@ -7,15 +7,12 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 from broker.telemetry_pushes import CUMULATIVE, get, otlp, push, subscribe
 from prometheus_client.parser import text_string_to_metric_families
 from waiting import wait_until
 
-from kafkapy.broker.client_telemetry.instances import Client
-from kafkapy.broker.client_telemetry.series import MOST_FAMILIES, MOST_PARTS, ClientSeries, points_of
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ErrorCode
 from kafkapy.plugins import PluginManager, hookimpl
@@ -167,35 +164,3 @@ def test_hostile_payloads_are_refused_and_the_broker_goes_on(pushing: Any) -> No
     found = scraped(address)
     assert "kafka_client_x" in found and "kafka_client_1_0___" in found
     assert all("up" not in labels for labels in found["kafka_client_x"])
-
-
-def test_series_are_bounded_and_go_with_their_client() -> None:
-    from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-
-    series = ClientSeries(1500)
-    data = MetricsData.FromString(otlp({f"m{number}": 1.0 for number in range(2000)}))
-    clients = [Client(UUID(int=number), "c", "", "", "", 0) for number in (100, 101)]
-    series.take(clients[0], data)
-    assert (len(series), series.dropped) == (MOST_FAMILIES, 1000)
-    series.take(clients[1], data)
-    assert len(series) == 1500
-    series.forget(clients[0].instance_id)
-    assert len(series) == 500
-    assert sum(len(metric.samples) for metric in series.collect()) == 500
-    series.forget(clients[1].instance_id)
-    assert list(series.collect()) == []
-
-
-def test_the_parts_of_a_push_are_bounded() -> None:
-    from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-
-    data = MetricsData()
-    points = data.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points
-    for number in range(MOST_PARTS):
-        points.add(as_double=number)
-    assert len(list(points_of(data))) == MOST_PARTS - 4
-    empty = MetricsData()
-    for _ in range(MOST_PARTS):
-        empty.resource_metrics.add()
-    empty.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(as_double=1)
-    assert list(points_of(empty)) == []

@@ -41,6 +41,7 @@ _WORDS = {"error_message", "batch_index_error_message", "documentation"}
 # Neither protocol nor broker promises an order of these: the fields that identify an element.
 _KEYS = (
     "name", "topic", "partition_index", "index", "partition", "api_key", "resource_type", "resource_name", "error_code",
+    "entity_type", "key",
 )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Counts and cuts messages of protocol buffers; called from Python only."""
