@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafkapy.broker.authentication import Authentication
-    from kafkapy.network.socket_server import SocketServer
     from kafkapy.broker.delegation_tokens import DelegationTokenManager
     from kafkapy.broker.principals import PrincipalBuilders
     from kafkapy.broker.scram_credentials import ScramCredentials
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.metadata.config_repository import ConfigRepository
     from kafkapy.metadata.store import MetadataStore
+    from kafkapy.network.socket_server import SocketServer
     from kafkapy.plugins import PluginManager
     from kafkapy.security.add_scram import AddedUser
 
