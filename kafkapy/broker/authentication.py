@@ -152,9 +152,10 @@ class Authentication:
                     self._listeners[name] = await self._make(name, config, _keys_of(name, config))
 
     def serve_scram(self, server: SocketServer) -> None:
-        """Let network threads log in by SCRAM, now and after changes, where Python adds nothing to it.
+        """Let network threads log in by SCRAM, where Python adds nothing to it.
 
-        Sessions that end, plugins in the mechanism's place, and builders of principals are Python's.
+        It holds after changes too. Sessions that end, plugins in the mechanism's place, and builders of principals are
+        Python's.
         """
         self._server = server
         for name, listener in self._listeners.items():

@@ -21,7 +21,13 @@ from kafkapy._speedups.base.posix cimport (
 from kafkapy._speedups.base.send cimport Send, send_free, send_leave
 from kafkapy._speedups.base.time_counter cimport count_time_alone
 from kafkapy._speedups.base.transport cimport transport_send, transport_write_event
-from kafkapy._speedups.network.channel_login cimport login_free, login_serve
+from kafkapy._speedups.network.channel_login cimport (
+    LOGIN_ACCEPTED,
+    LOGIN_OF_PYTHON,
+    LOGIN_REFUSED,
+    login_free,
+    login_serve,
+)
 from kafkapy._speedups.network.channel_quotas cimport (
     quotas_before_reply,
     quotas_count_sending,
@@ -38,17 +44,18 @@ from kafkapy._speedups.network.connection cimport (
     LOGGER_PROCESSOR,
     ListenerSecurity,
     connection_closed,
-    connection_unref,
     network_log,
 )
 from kafkapy._speedups.network.frame_guard cimport (
+    GUARD_EXPIRED,
     GUARD_PASS,
     GuardResult,
+    explain_guard,
+    explain_header,
     explain_size,
+    guard_lift,
     guarded_decode,
     guarded_pass,
-    refuse_guarded,
-    refuse_header,
 )
 from kafkapy._speedups.network.frame_reader cimport (
     FRAME_INVALID,
@@ -108,7 +115,6 @@ from kafkapy._speedups.requests.data_plane cimport (
     OUTCOME_WORKER,
     ApiCounters,
     Ask,
-    Frame,
     Outcome,
 )
 from kafkapy._speedups.requests.request_header cimport (
@@ -221,16 +227,6 @@ cdef void channel_say_farewell(ProcessorState* p, KafkaChannel* channel) noexcep
     channel.send_api = API_SASL_AUTHENTICATE
     channel.send_received_ns = monotonic_ns()
     channel_write(p, channel)
-
-
-cdef void channels_free_closed(ProcessorState* p) noexcept nogil:
-    cdef size_t i
-    cdef KafkaChannel* channel
-    for i in range(p.closed.size()):
-        channel = p.closed[i]
-        connection_unref(channel.info)
-        del channel
-    p.closed.clear()
 
 
 # ---- threads that are left behind ----------------------------------------------------------------------------------
@@ -545,12 +541,36 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
     carry_out(p, channel, &outcome)
 
 
+cdef bint log_in(ProcessorState* p, KafkaChannel* channel, int64_t started) noexcept nogil:
+    """Serves a request of a login by SCRAM. False: it is Python's."""
+    cdef PendingRequest* pending = channel.request
+    cdef Send* reply = NULL
+    cdef int result = login_serve(p.plane, p.registry, p.apis, channel, &reply)
+    if result == LOGIN_OF_PYTHON:
+        return False
+    p.now_ns = monotonic_ns()
+    pending.local_ns = p.now_ns - started
+    atomic_count(&p.plane.apis[pending.frame.api_key].local_ns, pending.local_ns)
+    if reply == NULL:
+        channel_log_closing(p, channel, LEVEL_WARNING, b"the broker is out of memory")
+        channel_close(p, channel, CLOSED_BY_BROKER)
+    elif result == LOGIN_REFUSED:
+        channel_fail(p, channel, reply, -1)
+    else:
+        if result == LOGIN_ACCEPTED:
+            atomic_count(&channel.security.authenticated, 1)
+            guard_lift(channel, p.reader.max_frame, 0)
+        channel_start_reply(p, channel, reply)
+    return True
+
+
 cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* frame) noexcept nogil:
     cdef PendingRequest* pending = pending_new(p.kept, p.plane, p.mailbox, p.pool, channel.info, &p.left)
     cdef bint in_place = False
     cdef HeaderStatus status
     cdef GuardResult guard
     cdef ApiCounters* counters
+    cdef char why[160]
     cdef int64_t started = p.now_ns
     p.kept = NULL
     channel.request = pending
@@ -568,12 +588,19 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     else:
         status = request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
     if status != HEADER_OK and status != HEADER_UNSUPPORTED_API_VERSIONS:
-        refuse_header(p, channel, status, &pending.frame)
+        explain_header(status, &pending.frame, why, sizeof(why))
+        channel_log_closing(p, channel, LEVEL_INFO, why)
+        channel_close(p, channel, CLOSED_BY_BROKER)
         return
     if channel.guarded:
         guard = guarded_pass(channel, pending, started)
         if guard != GUARD_PASS:
-            refuse_guarded(p, channel, pending, guard)
+            explain_guard(channel, pending, guard, why, sizeof(why))
+            channel_log_closing(p, channel, LEVEL_INFO, why)
+            if guard == GUARD_EXPIRED:
+                channel_close(p, channel, CLOSED_BY_BROKER)
+            else:
+                channel_fail(p, channel, NULL, -1)
             return
     pending.api = p.apis.apis[pending.frame.api_key].served
     if in_place and pending.api == NULL:
@@ -617,7 +644,7 @@ cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t
     cdef Outcome outcome
     cdef NetworkThread* thread
     if pending.api == NULL:
-        if not (channel.guarded and login_serve(p, channel, started)):
+        if not (channel.guarded and log_in(p, channel, started)):
             hand_to_python(p, channel)
         return
     memset(&outcome, 0, sizeof(outcome))

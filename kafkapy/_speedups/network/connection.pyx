@@ -209,8 +209,8 @@ cdef class ConnectionRegistry:
             tls_context_unref(old)
 
     def serve_scram(self, int16_t listener_index, tables, mechanisms):
-        """Lets network threads log in the users of these ScramTables, one for each mechanism that they serve. mechanisms:
-        the names of all that the SASL listener enables."""
+        """Lets network threads log in the users of these ScramTables, one for each mechanism that they serve.
+        mechanisms: the names of all that the SASL listener enables."""
         cdef ListenerSecurity* security = listener_security(self.state, listener_index)
         cdef ScramTable table
         cdef ByteBuffer names

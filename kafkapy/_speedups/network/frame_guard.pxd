@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from kafkapy._speedups.network.channel_handler cimport ProcessorState
 from kafkapy._speedups.network.pending_request cimport PendingRequest
 from kafkapy._speedups.network.selector cimport KafkaChannel
 from kafkapy._speedups.requests.data_plane cimport Frame
@@ -20,9 +19,10 @@ cdef HeaderStatus guarded_decode(const ApiTableState* apis, KafkaChannel* channe
 cdef GuardResult guarded_pass(const KafkaChannel* channel, const PendingRequest* pending, int64_t now_ns) noexcept nogil
 # Says why a frame of that size is refused.
 cdef void explain_size(KafkaChannel* channel, int64_t size, char* why, size_t room) noexcept nogil
-# Closes the connection for such a request header.
-cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus status,
-                        const Frame* frame) noexcept nogil
-# Ends a guarded connection for such a request.
-cdef void refuse_guarded(ProcessorState* p, KafkaChannel* channel, const PendingRequest* pending,
-                         GuardResult result) noexcept nogil
+# Says why such a request header is refused.
+cdef void explain_header(HeaderStatus status, const Frame* frame, char* why, size_t room) noexcept nogil
+# Says why such a request is refused.
+cdef void explain_guard(const KafkaChannel* channel, const PendingRequest* pending, GuardResult result, char* why,
+                        size_t room) noexcept nogil
+# The channel is authenticated: its requests are served until the end of its session (monotonic ns; 0: never).
+cdef void guard_lift(KafkaChannel* channel, int64_t max_frame, int64_t session_end_ns) noexcept nogil

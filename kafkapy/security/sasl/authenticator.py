@@ -128,7 +128,7 @@ class SaslServerAuthenticator:
         return list(self._mechanisms)
 
     def adopt(self, principal: KafkaPrincipal) -> None:
-        """Take over a connection that a network thread has logged in; its session has no end."""
+        """Take over a connection that a network thread has logged in, without an end."""
         self._state, self._principal = _State.COMPLETE, principal
 
     def versions_asked(self, served: bool) -> SaslAnswer:
