@@ -39,7 +39,6 @@ from kafkapy._speedups.network.channel_handler cimport (
     channel_separate,
     channel_start_reply,
     channel_unmute,
-    channels_free_closed,
     request_begin,
     request_come_back,
     request_push_backlog,
@@ -144,6 +143,16 @@ cdef KafkaChannel* channel_of(ProcessorState* p, int64_t connection_id) noexcept
 cdef KafkaChannel* in_flight_of(ProcessorState* p, uint64_t token) noexcept nogil:
     cdef unordered_map[uint64_t, KafkaChannel*].iterator it = p.in_flight.find(token)
     return dereference(it).second if it != p.in_flight.end() else NULL
+
+
+cdef void free_closed(ProcessorState* p) noexcept nogil:
+    cdef size_t i
+    cdef KafkaChannel* channel
+    for i in range(p.closed.size()):
+        channel = p.closed[i]
+        connection_unref(channel.info)
+        del channel
+    p.closed.clear()
 
 
 cdef void make_room(ProcessorState* p) noexcept nogil:
@@ -369,18 +378,26 @@ cdef int64_t next_due(ProcessorState* p) noexcept nogil:
 
 
 cdef void turn(ProcessorState* p) noexcept nogil:
-    cdef int i
-    cdef KafkaChannel* channel
-    cdef bint mail = False
-    cdef int64_t looked
-    cdef int pushed
     p.now_ns = selector_poll(&p.selector, next_due(p), p.now_ns if p.now_is_now else monotonic_ns())
     p.now_is_now = False
-    for i in range(p.selector.ready):
+    take_events(p)
+    finish_turn(p)
+
+
+cdef void take_events(ProcessorState* p) noexcept nogil:
+    """Goes on where a thread that was left behind has stopped: epoll would first give the channels before that one
+    again, which may have their next requests."""
+    cdef KafkaChannel* channel
+    cdef unsigned int events
+    cdef int64_t looked
+    cdef int pushed
+    while p.event_next < p.selector.ready:
         looked = p.now_ns
-        channel = <KafkaChannel*>p.selector.events[i].data.ptr
+        channel = <KafkaChannel*>p.selector.events[p.event_next].data.ptr
+        events = p.selector.events[p.event_next].events
+        p.event_next += 1
         if channel == NULL:
-            mail = True
+            p.mailed = True
         elif <void*>channel == <void*>&p.selector:
             selector_timer_rang(&p.selector)
         else:
@@ -388,17 +405,19 @@ cdef void turn(ProcessorState* p) noexcept nogil:
             if channel.stage == STAGE_HANDSHAKE:
                 stage_event(p, channel)
             else:
-                channel_event(p, channel, p.selector.events[i].events)
+                channel_event(p, channel, events)
             # The control loop is woken for several requests at once, but never waits for a request that is served here.
             if p.pushed and (p.pushed == pushed or p.pushed >= REQUESTS_HELD):
                 signal_channel(p)
             # The code that answers a request reads the clock after the reply is out.
             p.now_is_now = p.now_ns != looked
-    if mail or not p.ready.empty() or not p.mailbox.own_wakes.empty():
+    p.selector.ready = 0
+    p.event_next = 0
+    if p.mailed or not p.ready.empty() or not p.mailbox.own_wakes.empty():
         p.now_is_now = False
-    if mail:
+    if p.mailed:
+        p.mailed = False
         mailbox_collect(p.mailbox, &p.mails)
-    finish_turn(p)
 
 
 cdef void finish_turn(ProcessorState* p) noexcept nogil:
@@ -431,7 +450,7 @@ cdef void finish_turn(ProcessorState* p) noexcept nogil:
     if p.pushed:
         signal_channel(p)
     if not p.closed.empty():
-        channels_free_closed(p)
+        free_closed(p)
 
 
 cdef void signal_channel(ProcessorState* p) noexcept nogil:
@@ -465,6 +484,7 @@ cdef void run_loop(void* processor) noexcept nogil:
     else:
         p.now_ns = monotonic_ns()
         p.now_is_now = False
+        take_events(p)
         stop_channels(p)
         finish_turn(p)
     while True:
@@ -487,7 +507,7 @@ cdef void run_loop(void* processor) noexcept nogil:
     mailbox_collect(p.mailbox, &p.mails)
     finish_turn(p)
     end_stop(p)
-    channels_free_closed(p)
+    free_closed(p)
     own_by(p, 0)
     pthread_mutex_lock(&ends)
     p.ended = True
@@ -563,7 +583,7 @@ cdef class Processor:
         if self.state.mailbox != NULL:
             with nogil:
                 end_stop(self.state)
-                channels_free_closed(self.state)
+                free_closed(self.state)
                 pool_remove_listener(self.state.pool, self.state.mailbox.event_fd)
                 mailbox_give_back(self.state.mailbox)
                 data_plane_forget(&self.state.left)
