@@ -79,8 +79,8 @@ class StoredPasswords:
                     continue  # the current secret made it
         return keys
 
+    def check(self, keys: Mapping[str, str], per_broker: bool) -> None:
         """INVALID_REQUEST for a secret of the cluster, INVALID_CONFIG for one without encoder."""
-        """INVALID_REQUEST for a secret of the cluster, INVALID_CONFIG for one that could not be stored."""
         if any(self._is_secret(name) for name in keys):
             if not per_broker:
                 raise error_for(ErrorCode.INVALID_REQUEST, "Password config can be defined only at broker level")
