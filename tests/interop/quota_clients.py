@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -24,9 +24,8 @@ VALUE: Final = b"v" * 5_000
 RECORDS: Final = 4
 """In a request of a producer."""
 BIN_S: Final = 0.01
-RAW_BYTES: Final = 10_000
+SMALL_BYTES, LARGE_BYTES = 1_000, 10_000
 """Of a record of the raw clients."""
-SMALL_BYTES: Final = 1_000
 PAUSE_S: Final = 0.005
 """Of the neighbour between two requests."""
 
@@ -97,12 +96,16 @@ def kafka_python_producer(place: Place, meter: Meter) -> None:
     bootstrap, topic, client_id = place
     producer = kafka.KafkaProducer(
         bootstrap_servers=bootstrap, client_id=client_id, acks=1, linger_ms=5, batch_size=RECORDS * 5_200,
-        buffer_memory=400_000, max_block_ms=300_000, delivery_timeout_ms=300_000, request_timeout_ms=120_000,
+        max_block_ms=300_000, delivery_timeout_ms=300_000, request_timeout_ms=120_000,
     )  # fmt: skip
+    waiting: deque[Any] = deque()
     while not meter.is_over:
         sent = producer.send(topic, VALUE)
         sent.add_callback(lambda _: meter.add(len(VALUE)))
         sent.add_errback(meter.fail)
+        waiting.append(sent)
+        if len(waiting) >= 10 * RECORDS:
+            waiting.popleft().get(300)
     producer.close(timeout=0)
 
 
@@ -281,14 +284,18 @@ KINDS: Final[dict[str, Callable[[Place, Meter], None]]] = {
     "aiokafka-consumer": aiokafka_consumer,
     "kcat-consumer": kcat_consumer,
 }
+RAW: Final = {
+    "small-raw-producer": (SMALL_BYTES, 0.0),
+    "large-raw-producer": (LARGE_BYTES, 0.0),
+    "neighbour": (SMALL_BYTES, PAUSE_S),
+}
+"""Bytes of a record, and the pause after each."""
 
 
 def main(kind: str, bootstrap: str, topic: str, client_id: str, count: int, seconds: float) -> None:
     place, meter = (bootstrap, topic, client_id), Meter(seconds)
-    if kind == "raw-producer":
-        raw_producers(place, meter, count, RAW_BYTES, 0.0)
-    elif kind == "neighbour":
-        raw_producers(place, meter, count, SMALL_BYTES, PAUSE_S)
+    if kind in RAW:
+        raw_producers(place, meter, count, *RAW[kind])
     else:
         def work() -> None:
             try:

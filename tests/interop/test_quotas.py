@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from interop.conftest import PEER, make_broker
-from interop.quota_clients import BIN_S, PARTITIONS, RAW_BYTES, RECORDS, VALUE
+from interop.quota_clients import BIN_S, LARGE_BYTES, PARTITIONS, RECORDS, VALUE
 from reference.sampled_rate import ModelRate
 
 from kafkapy import KafkaAdminClient
@@ -236,14 +236,14 @@ def test_consumers_have_their_quota_over_a_minute(usual: Place, run: Any) -> Non
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_a_thousand_producers_share_a_quota_and_leave_others_alone(usual: Place, run: Any) -> None:
-    rate = 5_000_000.0
+    rate = 4_000_000.0
     usual.admin.create_topics(["many", "free"])
     alone = Run(usual.broker.bootstrap, 10)
     alone.start("neighbour", "free", "free")
     before = alone.results()["free"]
     usual.bound("many", producer_byte_rate=rate)
     running = run(usual, MEASURED_S)
-    running.start("raw-producer", "many", "many", count=1000, processes=4)
+    running.start("small-raw-producer", "many", "many", count=1000, processes=4)
     running.start("neighbour", "free", "free")
     found = running.results()
     usual.bound("many", producer_byte_rate=None)
@@ -267,7 +267,7 @@ def test_throttle_times_are_those_of_kafkas_formula(usual: Place, run: Any) -> N
     usual.admin.create_topics(["formula"])
     usual.bound("formula", producer_byte_rate=rate)
     running = run(usual, 30.0)
-    running.start("raw-producer", "formula", "formula")
+    running.start("large-raw-producer", "formula", "formula")
     (measured,) = running.results().values()
     usual.bound("formula", producer_byte_rate=None)
     model, differences = ModelRate(), list[float]()
@@ -281,6 +281,6 @@ def test_throttle_times_are_those_of_kafkas_formula(usual: Place, run: Any) -> N
     )
     assert throttled > 10
     # The clocks of both sides differ by the way of the reply; a record at the edge of a window may count in the next.
-    request_ms = RAW_BYTES / rate * 1000
+    request_ms = LARGE_BYTES / rate * 1000
     assert abs(percentile(differences, 0.5)) < request_ms
     assert percentile([abs(each) for each in differences], 0.9) < 2 * request_ms
