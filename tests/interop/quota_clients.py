@@ -20,9 +20,13 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from kafkapy.protocol.header import encode_request
+from kafkapy.protocol.messages.produce import ProduceRequest
+from kafkapy.records.batches import RecordBatchBuilder
+
 VALUE: Final = b"v" * 5_000
 RECORDS: Final = 4
-"""In a request of a producer."""
+"""In a batch; a request of a producer has one."""
 BIN_S: Final = 0.01
 SMALL_BYTES, LARGE_BYTES = 1_000, 10_000
 """Of a record of the raw clients."""
@@ -57,6 +61,16 @@ class Meter:
             self.failures.append(str(error))
 
 
+def batch_of(value: bytes, records: int = 1) -> bytes:
+    """A batch with that value."""
+    builder = RecordBatchBuilder()
+    for _ in range(records):
+        builder.append(int(time.time() * 1000), None, value)
+    return bytes(builder.build())
+
+
+BATCH_BYTES: Final = len(batch_of(VALUE, RECORDS))
+"""A consumer fetches a batch at a time: a part of another one would count too, and be thrown away."""
 Place = tuple[str, str, str]
 """Bootstrap, topic and client id."""
 
@@ -136,8 +150,9 @@ def kcat_consumer(place: Place, meter: Meter) -> None:
     bootstrap, topic, client_id = place
     command = [
         "kcat", "-b", bootstrap, "-C", "-t", topic, "-o", "beginning", "-q", "-u", "-f", "%s",
-        "-X", f"client.id={client_id}", "-X", "message.max.bytes=100000", "-X", "fetch.max.bytes=100000",
-        "-X", "max.partition.fetch.bytes=50000", "-X", "queued.max.messages.kbytes=200",
+        "-X", f"client.id={client_id}", "-X", f"message.max.bytes={BATCH_BYTES}",
+        "-X", f"fetch.max.bytes={BATCH_BYTES}", "-X", f"max.partition.fetch.bytes={BATCH_BYTES}",
+        "-X", "queued.max.messages.kbytes=200",
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE) as kcat:
         assert kcat.stdout is not None
@@ -158,8 +173,8 @@ def confluent_consumer(place: Place, meter: Meter) -> None:
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap, "client.id": client_id, "group.id": client_id,
-            "enable.auto.commit": False, "message.max.bytes": 100_000, "fetch.max.bytes": 100_000,
-            "max.partition.fetch.bytes": 50_000, "queued.max.messages.kbytes": 200,
+            "enable.auto.commit": False, "message.max.bytes": BATCH_BYTES, "fetch.max.bytes": BATCH_BYTES,
+            "max.partition.fetch.bytes": BATCH_BYTES, "queued.max.messages.kbytes": 200,
         }
     )  # fmt: skip
     consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
@@ -177,7 +192,7 @@ def kafka_python_consumer(place: Place, meter: Meter) -> None:
     bootstrap, topic, client_id = place
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=bootstrap, client_id=client_id, auto_offset_reset="earliest", enable_auto_commit=False,
-        max_partition_fetch_bytes=50_000, fetch_max_bytes=100_000,
+        max_partition_fetch_bytes=BATCH_BYTES, fetch_max_bytes=BATCH_BYTES,
     )  # fmt: skip
     consumer.assign([kafka.TopicPartition(topic, number) for number in range(PARTITIONS)])
     while not meter.is_over:
@@ -192,7 +207,7 @@ def aiokafka_consumer(place: Place, meter: Meter) -> None:
         bootstrap, topic, client_id = place
         consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=bootstrap, client_id=client_id, auto_offset_reset="earliest", enable_auto_commit=False,
-            max_partition_fetch_bytes=50_000, fetch_max_bytes=100_000,
+            max_partition_fetch_bytes=BATCH_BYTES, fetch_max_bytes=BATCH_BYTES,
         )  # fmt: skip
         await consumer.start()
         consumer.assign([aiokafka.TopicPartition(topic, number) for number in range(PARTITIONS)])
@@ -246,16 +261,10 @@ class RawProducer(asyncio.Protocol):
 
 
 def raw_producers(place: Place, meter: Meter, count: int, size: int, pause_s: float) -> None:
-    from kafkapy.protocol.header import encode_request
-    from kafkapy.protocol.messages.produce import ProduceRequest
-    from kafkapy.records.batches import RecordBatchBuilder
-
     bootstrap, topic, client_id = place
     frames = []
     for partition in range(PARTITIONS):
-        builder = RecordBatchBuilder()
-        builder.append(int(time.time() * 1000), None, b"v" * size)
-        data = ProduceRequest.Topic.Partition(index=partition, records=bytes(builder.build()))
+        data = ProduceRequest.Topic.Partition(index=partition, records=batch_of(b"v" * size))
         request = ProduceRequest(
             acks=1, timeout_ms=10_000, topic_data=[ProduceRequest.Topic(name=topic, partition_data=[data])]
         )

@@ -2,7 +2,8 @@
 
 An idle client may send at once what it may send in the windows of its rate, and so again when that burst is older than
 the windows. A rate is therefore the mean over all beginnings within one such period: each burst counts as often as it
-belongs there. KAFKAPY_INTEROP_PEER=4.x measures the same on Apache Kafka. The numbers are printed (pytest -s).
+belongs there. Requests are small: by Kafka's formula N clients exceed their quota by the bytes of N requests in each
+ten seconds. KAFKAPY_INTEROP_PEER=4.x measures the same on Apache Kafka. The numbers are printed (pytest -s).
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from typing import Any, NamedTuple
 
 import pytest
 from interop.conftest import PEER, make_broker
-from interop.quota_clients import BIN_S, LARGE_BYTES, PARTITIONS, RECORDS, VALUE
+from interop.quota_clients import BATCH_BYTES, BIN_S, LARGE_BYTES, PARTITIONS, RECORDS, VALUE, batch_of
 from reference.sampled_rate import ModelRate
+from system.raw_client import RawClient, produce_request
 
 from kafkapy import KafkaAdminClient
 
 TESTS = Path(__file__).parents[1]
-OVERHEAD = 1 + 45 / len(VALUE)
-"""Bytes of requests and batches around values: about 180 of each RECORDS records."""
-assert RECORDS == 4
+AROUND_BATCH = 90
+"""Bytes of a request or response beside its batch, nearly."""
+OVERHEAD = (BATCH_BYTES + AROUND_BATCH) / (RECORDS * len(VALUE))
+"""Bytes that count for a byte of values."""
 PRODUCERS = ("confluent-producer", "kafka-python-producer", "aiokafka-producer")
 CONSUMERS = ("confluent-consumer", "kafka-python-consumer", "aiokafka-consumer", "kcat-consumer")
 MEASURED_S = 60.0
@@ -184,22 +187,14 @@ def consume_under_quotas(place: Place, run: Any, rate: float, measured_s: float,
 
 
 def fill(place: Place, topic: str, size: float) -> None:
-    """A topic with that many bytes in each of its partitions together."""
-    import confluent_kafka
-
+    """A topic with that many bytes in its partitions together, all batches alike."""
     place.admin.create_topics([topic])
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": place.broker.bootstrap, "batch.num.messages": RECORDS, "linger.ms": 5}
-    )
-    for number in range(int(size / len(VALUE)) + 1):
-        while True:
-            try:
-                producer.produce(topic, VALUE, partition=number // RECORDS % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-    assert producer.flush(120) == 0
+    batch = batch_of(VALUE, RECORDS)
+    client = RawClient(place.broker.bootstrap)
+    for number in range(int(size / len(batch)) + 1):
+        answer = client.call(produce_request(topic, batch, partition=number % PARTITIONS), 8)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    client.close()
 
 
 def told(title: str, shares: dict[str, float]) -> None:
@@ -220,7 +215,7 @@ def test_clients_do_not_exceed_their_quotas(quick: Place, run: Any) -> None:
 @pytest.mark.timeout(400)
 def test_producers_have_their_quota_over_a_minute(usual: Place, run: Any) -> None:
     groups = {kind: (kind, 1) for kind in PRODUCERS} | {"ten": ("confluent-producer", 10)}
-    shares = produce_under_quotas(usual, run, 500_000, MEASURED_S, groups)
+    shares = produce_under_quotas(usual, run, 1_000_000, MEASURED_S, groups)
     told("produce rate over quota", shares)
     assert shares == pytest.approx(dict.fromkeys(shares, 1.0), rel=TOLERANCE)
 
@@ -236,7 +231,7 @@ def test_consumers_have_their_quota_over_a_minute(usual: Place, run: Any) -> Non
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_a_thousand_producers_share_a_quota_and_leave_others_alone(usual: Place, run: Any) -> None:
-    rate = 4_000_000.0
+    rate = 5_000_000.0
     usual.admin.create_topics(["many", "free"])
     alone = Run(usual.broker.bootstrap, 10)
     alone.start("neighbour", "free", "free")
