@@ -184,6 +184,7 @@ class Coordinators:
             partition_count=lambda: self.partition_count(TRANSACTION_STATE_TOPIC),
             is_gone=self._is_gone,
             transaction_version=lambda: self._features.transaction_version,
+            two_phase_max_ms=lambda: self.config.get_int("kafkapy.transaction.two.phase.commit.max.ms"),
         )
         coordinator.start()
         return coordinator

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from kafkapy.errors import ErrorCode, KafkaError, UnsupportedVersionError
+from kafkapy.errors import ErrorCode, IllegalStateError, KafkaError, UnsupportedVersionError
 from kafkapy.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
@@ -31,7 +31,7 @@ from kafkapy.types import ZERO_UUID, CompressionType
 if TYPE_CHECKING:
     from kafkapy.clients.network_client import NetworkClient
 
-__all__ = ["CLOSE_S", "TelemetryReporter"]
+__all__ = ["CLOSE_S", "NEGATIVE", "TelemetryReporter", "check_enabled"]
 
 logger = logging.getLogger("kafkapy.telemetry")
 
@@ -48,10 +48,10 @@ ASK_AGAIN: Final = frozenset((
 ))  # fmt: skip
 FOR_GOOD: Final = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_RECORD, ErrorCode.UNSUPPORTED_VERSION))
 """Errors after which the client pushes no more."""
-OTHER_NAMES: Final = {f"throttle.time.{which}": f"produce.throttle.time.{which}" for which in ("avg", "max")}
-"""Kafka's names of a producer's metrics that `metrics()` names as kafka-python does."""
 KNOWN_CODECS: Final = frozenset(int(codec) for codec in CompressionType)
 _PARTITION: Final = re.compile(r"(.+)-(\d+)")
+
+NEGATIVE: Final = "The timeout cannot be negative."
 
 Groups = Mapping[str, Mapping[str, Any]]
 
@@ -68,29 +68,45 @@ class Number(NamedTuple):
 class TelemetryReporter:
     """Pushes one client's metrics. On the client's loop.
 
-    `read` gives the metrics by group and name, `resource` the attributes of the client.
+    `read` gives the metrics by group and name, `resource` the attributes that the client has now.
     """
 
-    def __init__(self, network: NetworkClient, read: Callable[[], Groups], resource: Mapping[str, str | None]) -> None:
+    def __init__(
+        self, network: NetworkClient, read: Callable[[], Groups], resource: Callable[[], Mapping[str, str | None]]
+    ) -> None:
         self._network = network
         self._read = read
-        self._resource = {name: text for name, text in resource.items() if text}
+        self._resource = resource
         self._subscription: GetTelemetrySubscriptionsResponse | None = None
         self._instance_id = ZERO_UUID
         self._task: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        """Whether a broker gave the client its id, or none will."""
         self._started_ns = self._pushed_ns = time.time_ns()
         self._totals: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         self.pushes = 0
 
-    @property
-    def instance_id(self) -> UUID:
-        """The id that the brokers gave this client; zero before."""
-        return self._instance_id
+    async def client_instance_id(self, timeout_s: float) -> UUID | None:
+        """The id that a broker gave this client, the same for all its life.
+
+        None when no broker gives one within `timeout_s`. IllegalStateError with enable.metrics.push=false or without
+        the extra `telemetry`; ValueError for a negative timeout.
+        """
+        check_enabled(bool(self._network.config["enable.metrics.push"]))
+        if not can_encode():
+            raise IllegalStateError("Telemetry needs the extra `telemetry`: pip install kafkapy[telemetry]")
+        if timeout_s < 0:
+            raise ValueError(NEGATIVE)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
+        return self._instance_id if self._instance_id.int else None
 
     def start(self) -> None:
         """Begin, where the client may push and can."""
         if self._network.config["enable.metrics.push"] and can_encode():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="telemetry")
+            self._task.add_done_callback(lambda _: self._settled.set())
 
     async def close(self, timeout_s: float = CLOSE_S) -> None:
         """Push the last time, and end. At most about `timeout_s`."""
@@ -148,6 +164,7 @@ class TelemetryReporter:
             logger.debug("A broker refused to subscribe to metrics: %s", ErrorCode(response.error_code).name)
             return None if response.error_code in FOR_GOOD else RETRY_S
         self._instance_id = response.client_instance_id
+        self._settled.set()
         first = self._subscription is None and self.pushes == 0
         self._subscription = response
         interval_s = self._interval_s()
@@ -165,7 +182,7 @@ class TelemetryReporter:
             None,
             encode,
             values,
-            self._resource,
+            {name: text for name, text in self._resource().items() if text},
             began_ns,
             now_ns,
             subscription.delta_temporality,
@@ -197,6 +214,12 @@ class TelemetryReporter:
         ]
 
 
+def check_enabled(enabled: bool) -> None:
+    """IllegalStateError where enable.metrics.push is false."""
+    if not enabled:
+        raise IllegalStateError("Telemetry is not enabled. Set config `enable.metrics.push` to `true`.")
+
+
 def can_encode() -> bool:
     """Whether the extra `telemetry` is installed."""
     try:
@@ -217,8 +240,6 @@ def numbers_of(groups: Groups) -> Iterable[Number]:
         for name, value in values.items():
             if isinstance(value, int | float) and math.isfinite(value):
                 dotted = name.replace("-", ".")
-                if kind == "producer":
-                    dotted = OTHER_NAMES.get(dotted, dotted)
                 yield Number(f"{PREFIX}{kind}.{dotted}", attributes, float(value), name.endswith("-total"))
 
 

@@ -26,6 +26,7 @@ BOOLEAN, STRING, INT, LONG, SHORT = (
 )  # fmt: skip
 LIST, CLASS, PASSWORD = ConfigType.LIST, ConfigType.CLASS, ConfigType.PASSWORD
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+BROKER = UpdateMode.PER_BROKER
 CLUSTER = UpdateMode.CLUSTER_WIDE
 
 
@@ -47,7 +48,7 @@ ACCEPTED_KEYS: Final = (
     _accepted("controller.quorum.auto.join.enable", BOOLEAN, False, None, LOW),
     _accepted("controller.quorum.fetch.max.bytes", INT, 1048576, at_least(1), LOW),
     _accepted("controller.quorum.fetch.snapshot.max.bytes", INT, 1048576, at_least(1), LOW),
-    _accepted("cordoned.log.dirs", LIST, [], None, MEDIUM, CLUSTER),
+    _accepted("cordoned.log.dirs", LIST, [], None, MEDIUM, BROKER),
     _accepted("errors.deadletterqueue.auto.create.topics.enable", BOOLEAN, False, None, MEDIUM, CLUSTER),
     _accepted("errors.deadletterqueue.topic.name.prefix", STRING, "dlq.", None, MEDIUM, CLUSTER),
     _accepted("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, None, MEDIUM, CLUSTER),

@@ -232,7 +232,7 @@ class BrokerConfig:
     def log_dirs(self) -> tuple[str, ...]:
         """The log directories in the given order: log.dirs, else log.dir."""
         explicit = self.get_optional_str("log.dirs")
-        return tuple(split_list(self.get_str("log.dir") if explicit is None else explicit))
+        return tuple(self["log.dir"] if explicit is None else split_list(explicit))
 
     @property
     def metadata_log_dir(self) -> str:
@@ -373,22 +373,25 @@ class BrokerConfig:
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """The entries of these keys for DescribeConfigs.
 
-        None: all keys, except unset internal and compatibility keys. Unknown names are left out.
+        None: all keys, except unset internal and compatibility keys. Unknown names and unset throttles are left out.
         """
         wanted = self._values if names is None else [name for name in names if name in self._values]
         entries = []
         for name in wanted:
             key = self.key_for(name)
-            hidden = names is None and (key is None or key.internal or not is_listed(name)) and not self.is_set(name)
-            if key is None or hidden:
+            hidden = name in PURELY_DYNAMIC or (names is None and (key is None or key.internal or not is_listed(name)))
+            if key is None or (hidden and not self.is_set(name)):
                 continue
             synonyms = self.synonyms(name)
+            # As in Kafka, a source shows its text, and so does a name with a listener's prefix.
+            parsed = name == key.name or not synonyms
+            shown = format_value(key.type, self._values[name]) if parsed else synonyms[0].value
             entries.append(
                 ConfigEntry(
                     name,
-                    None if key.sensitive else format_value(key.type, self._values[name]),
-                    # As in Kafka, a name with a listener's prefix is shown as read-only, and a throttle too.
-                    key.update_mode is UpdateMode.READ_ONLY or name != key.name or name in PURELY_DYNAMIC,
+                    None if key.sensitive else shown,
+                    # As in Kafka, a name with a listener's prefix is shown as read-only.
+                    key.update_mode is UpdateMode.READ_ONLY or name != key.name,
                     synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
                     key.sensitive,
                     synonyms,
@@ -461,7 +464,9 @@ class BrokerConfig:
         if key is None:
             # Of a plugin, or unknown: that may hold a secret.
             return str(value) if self._of_a_plugin(name) else HIDDEN
-        return None if key.sensitive else format_value(key.type, value)
+        if key.sensitive or isinstance(value, str):
+            return None if key.sensitive else value
+        return format_value(key.type, value)
 
     def _error(self, name: str, reason: str) -> ConfigError:
         line, where = self._line(name)
@@ -552,6 +557,8 @@ class BrokerConfig:
     def _check_log(self) -> None:
         self._require(bool(self.log_dirs), "log.dirs", "at least one log directory must be given")
         self._require(len(set(self.log_dirs)) == len(self.log_dirs), "log.dirs", "names a directory twice")
+        missing = sorted(set(self.get_list("cordoned.log.dirs")) - {*self.log_dirs, "*"})
+        self._require(not missing, "cordoned.log.dirs", f"names directories outside log.dirs: {', '.join(missing)}")
         if self.is_set("log.roll.ms"):
             self._require(self.log_roll_ms >= 1, "log.roll.ms", "must be at least 1")
         if self.is_set("log.roll.jitter.ms"):
@@ -594,6 +601,11 @@ class BrokerConfig:
             self._require(least <= most, f"group.consumer.max.{what}", reason)
             reason = f"must be between group.consumer.min.{what} ({least}) and group.consumer.max.{what} ({most})"
             self._require(least <= self.get_int(name) <= most, name, reason)
+        for kind in ("consumer", "share", "streams"):
+            what = "assignment.interval.ms"
+            least, most = self.get_int(f"group.{kind}.min.{what}"), self.get_int(f"group.{kind}.max.{what}")
+            reason = f"must be between group.{kind}.min.{what} ({least}) and group.{kind}.max.{what} ({most})"
+            self._require(least <= self.get_int(f"group.{kind}.{what}") <= most, f"group.{kind}.{what}", reason)
         interval = self.get_int("group.consumer.heartbeat.interval.ms")
         reason = f"must be greater than group.consumer.heartbeat.interval.ms ({interval})"
         longer = self.get_int("group.consumer.session.timeout.ms") > interval

@@ -89,7 +89,7 @@ SERVER_KEYS = (
       "Principals with all permissions, separated by semicolons: User:alice;User:bob."),
     K("allow.everyone.if.no.acl.found", BOOLEAN, False, None, MEDIUM,
       "Whether every principal may use a resource without any ACL."),
-    K("early.start.listeners", STRING, None, None, HIGH,
+    K("early.start.listeners", LIST, None, None, HIGH,
       "Listeners that open before the authorizer has finished its start."),
     K("controlled.shutdown.max.retries", INT, 3, None, MEDIUM, "Attempts to move leaderships away before a stop."),
     K("controlled.shutdown.retry.backoff.ms", LONG, 5000, None, MEDIUM,
@@ -211,7 +211,7 @@ SOCKET_KEYS = (
 
 LOG_KEYS = (
     K("num.partitions", INT, 1, at_least(1), MEDIUM, "Partitions of a topic that is created without a number."),
-    K("log.dir", STRING, "/tmp/kafka-logs", None, HIGH, "The log directory, when log.dirs is not set."),
+    K("log.dir", LIST, ["/tmp/kafka-logs"], None, HIGH, "The log directory, when log.dirs is not set."),
     K("log.dirs", STRING, None, None, HIGH, "Log directories, comma-separated. Not set: log.dir."),
     K("log.segment.bytes", INT, 1024 * 1024 * 1024, SEGMENT_BYTES, HIGH, "Largest size in bytes of a segment.",
       CLUSTER),

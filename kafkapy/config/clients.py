@@ -172,7 +172,8 @@ _KEYS: Final = [
     K("security.protocol", STRING, "PLAINTEXT", one_of_ignoring_case(*client_security.SECURITY_PROTOCOLS), MEDIUM,
       "Security protocol of the connections: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."),
     K("enable.metrics.push", BOOLEAN, False, None, LOW,
-      "No effect here: producers and consumers push the metrics that brokers ask for (KIP-714)."),
+      "Whether client_instance_id() of an admin client asks a broker for an id (KIP-714). An admin client pushes no "
+      "metrics."),
     K("metric.reporters", LIST, [], None, LOW, "No effect: read the client's metrics() instead."),
     K("metrics.num.samples", INT, 2, at_least(1), LOW, "Number of sample windows of a rate."),
     K("metrics.sample.window.ms", LONG, 30000, at_least(0), LOW, "Length of a sample window in ms."),

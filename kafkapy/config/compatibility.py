@@ -22,7 +22,7 @@ PURELY_DYNAMIC: Final = frozenset((
     "follower.replication.throttled.rate", "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 ))  # fmt: skip
-"""Keys that a broker of Apache Kafka gets by dynamic changes only, and describes without default, as read-only."""
+"""Keys that a broker of Apache Kafka gets by dynamic changes only, and describes only while they are set."""
 
 LISTED_NOWHERE: Final = PURELY_DYNAMIC | {"allow.everyone.if.no.acl.found", "super.users"}
 """Broker keys outside Kafka's table of keys: keys of an authorizer, and purely dynamic keys."""

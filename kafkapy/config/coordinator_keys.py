@@ -46,7 +46,7 @@ GROUP_KEYS = (
         "Group protocols that the broker serves. On ZooKeeper, consumer only when this key is set: Apache Kafka "
         "brokers that share the cluster do not know it."),
     K("group.coordinator.threads", INT, 4, at_least(1), MEDIUM, NO_EFFECT),
-    K("group.coordinator.append.linger.ms", INT, 5, at_least(0), MEDIUM,
+    K("group.coordinator.append.linger.ms", INT, -1, at_least(-1), MEDIUM,
       "Largest time in ms that the coordinator collects records before it writes them."),
     K("group.coordinator.new.enable", BOOLEAN, False, None, MEDIUM, NO_EFFECT, internal=True),
     K("offset.metadata.max.bytes", INT, 4096, None, HIGH, "Largest size in bytes of the metadata of an offset commit."),
@@ -129,6 +129,9 @@ TRANSACTION_KEYS = (
       "Pause in ms between searches for expired producer ids.", internal=True),
     K("transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW,
       "Whether producers may have transactions without a timeout, which only a client ends (KIP-939)."),
+    K("kafkapy.transaction.two.phase.commit.max.ms", LONG, -1, at_least(-1), LOW,
+      "Time in ms until the coordinator aborts an open transaction without a timeout, prepared or not. -1: never, as "
+      "in Apache Kafka.", CLUSTER),
     K("transactional.id.expiration.ms", INT, 604800000, at_least(1), HIGH,
       "Time in ms without an update until the coordinator forgets a transactional id."),
     K("transaction.max.timeout.ms", INT, 900000, at_least(1), HIGH,

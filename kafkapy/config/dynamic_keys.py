@@ -51,7 +51,7 @@ def usable(config: BrokerConfig, keys: Mapping[str, str], per_broker: bool) -> t
 
 
 def check_limits(old: BrokerConfig, new: BrokerConfig) -> None:
-    """INVALID_REQUEST for connection limits of 0, and for more local than total retention."""
+    """INVALID_REQUEST for connection limits of 0, and for wrong keys of local retention."""
     for name in new.dynamic.keys() | new.dynamic_default.keys():
         key = new.key_for(name)
         if key is not None and key.name in (RATE, CONNECTIONS) and new[name] <= 0:
@@ -68,6 +68,11 @@ def _check_local_retention(new: BrokerConfig) -> None:
 
 def _check_retention(name: str, config: BrokerConfig, total_name: str, total: int) -> None:
     local = config.get_int(name)
+    lag_name = name.replace("local.retention", "remote.copy.lag")
+    lag, kept = config.get_int(lag_name), total if local == SAME_AS_TOTAL else local
+    if 0 <= kept < lag:
+        limit = f"Value must not exceed {name} (effective value: {kept})"
+        raise error_for(ErrorCode.INVALID_REQUEST, f"Invalid value {lag} for configuration {lag_name}: {limit}")
     if total < 0 or local == SAME_AS_TOTAL:
         return
     if local == -1:
@@ -108,4 +113,3 @@ def is_per_broker(config: BrokerConfig, name: str) -> bool:
         return listener["base"] not in CLUSTER_LISTENER_KEYS
     key = config.definition.get(name)
     return key is not None and key.update_mode is UpdateMode.PER_BROKER
-

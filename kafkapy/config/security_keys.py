@@ -21,7 +21,7 @@ from kafkapy.config.broker_keys import (
     STRING,
     K,
 )
-from kafkapy.config.config_def import at_least, between, one_of
+from kafkapy.config.config_def import at_least, between, non_empty, one_of
 from kafkapy.config.tls_store_keys import store_keys
 from kafkapy.types import ConfigType
 
@@ -59,7 +59,7 @@ SASL_KEYS = (
       "Largest request in bytes before and during authentication."),
     K("security.providers", STRING, None, None, LOW, NO_EFFECT),
     K("principal.builder.class", CLASS,
-      "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", None, MEDIUM,
+      "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", non_empty(), MEDIUM,
       "Name of a registered builder of principals. Kafka's default name stands for the built-in rules.", BROKER),
     K("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM, "SASL mechanism between brokers.",
       BROKER),
@@ -111,7 +111,7 @@ SASL_KEYS = (
     K("sasl.oauthbearer.allow.unverified.issuer", BOOLEAN, False, None, MEDIUM,
       "True: no warning when sasl.oauthbearer.expected.issuer is not set; tokens of any issuer are accepted then."),
     K("sasl.oauthbearer.clock.skew.seconds", INT, 30, None, LOW, "Seconds by which two clocks may differ."),
-    K("sasl.oauthbearer.expected.audience", LIST, None, None, LOW, "Audiences; a token must name one of them."),
+    K("sasl.oauthbearer.expected.audience", LIST, [], None, LOW, "Audiences; a token must name one of them."),
     K("sasl.oauthbearer.expected.issuer", STRING, None, None, LOW, "Issuer a token must name."),
     K("sasl.oauthbearer.header.urlencode", BOOLEAN, False, None, LOW,
       "Whether the header to the token endpoint has URL-encoded client id and secret."),

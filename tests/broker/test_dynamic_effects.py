@@ -277,6 +277,14 @@ def transactions(client: Client, server: KafkaServer) -> None:
     assert server._broker.plane.verify_transactions
 
 
+def two_phases(client: Client, server: KafkaServer) -> None:
+    """With a transaction: clients/producer/test_two_phase_commit.py."""
+    coordinator = server.context.coordinators.transaction
+    with changed(client, {"kafkapy.transaction.two.phase.commit.max.ms": "777"}, ""):
+        assert coordinator.two_phase_max_ms() == 777
+    assert coordinator.two_phase_max_ms() == -1
+
+
 def producer_ids(client: Client, server: KafkaServer) -> None:
     client.create_topic("producer-ids")
     log = server.context.log_manager.get(TopicPartition("producer-ids", 0))
@@ -341,6 +349,7 @@ EFFECTS: dict[str, Callable[[Client, KafkaServer], None]] = {
     "max.connection.creation.rate": creation_rate,
     "transaction.partition.verification.enable": transactions,
     "producer.id.expiration.ms": producer_ids,
+    "kafkapy.transaction.two.phase.commit.max.ms": two_phases,
     "leader.replication.throttled.rate": throttle("leader.replication.throttled.rate"),
     "follower.replication.throttled.rate": throttle("follower.replication.throttled.rate"),
     "replica.alter.log.dirs.io.max.bytes.per.second": throttle("replica.alter.log.dirs.io.max.bytes.per.second"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import urllib.request
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, cast
+from uuid import UUID
 
 import pytest
 from broker.conftest import Client, config
@@ -14,10 +16,14 @@ from broker.telemetry_pushes import subscribe
 from prometheus_client.parser import text_string_to_metric_families
 from waiting import until, wait_until
 
-from kafkapy import KafkaConsumer, KafkaProducer
+from kafkapy import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkapy.aio import AIOKafkaConsumer, AIOKafkaProducer
+from kafkapy.aio.admin import AIOKafkaAdminClient
 from kafkapy.broker.server import KafkaServer
-from kafkapy.clients.telemetry import Number, chosen, encode, numbers_of
+from kafkapy.clients import telemetry
+from kafkapy.clients.consumer.metrics import PollMetrics
+from kafkapy.clients.telemetry import Number, TelemetryReporter, chosen, encode, numbers_of
+from kafkapy.errors import IllegalStateError, UnsupportedVersionError
 from kafkapy.plugins import PluginManager, hookimpl
 from kafkapy.records.compression import decompress
 
@@ -33,12 +39,15 @@ REQUIRED = {
         "producer_node_request_latency_max",
         "producer_record_queue_time_avg",
         "producer_record_queue_time_max",
+        "producer_produce_throttle_time_avg",
+        "producer_produce_throttle_time_max",
     },
     "consumer": {
         "consumer_connection_creation_total",
         "consumer_connection_creation_rate",
         "consumer_node_request_latency_avg",
         "consumer_node_request_latency_max",
+        "consumer_poll_idle_ratio_avg",
         "consumer_coordinator_commit_latency_avg",
         "consumer_coordinator_commit_latency_max",
         "consumer_coordinator_assigned_partitions",
@@ -49,7 +58,7 @@ REQUIRED = {
         "consumer_fetch_manager_fetch_latency_max",
     },
 }
-"""Standard metrics of KIP-714 that a client that has done its work has."""
+"""All metrics that KIP-714 requires of clients."""
 
 
 class Pushes:
@@ -58,16 +67,31 @@ class Pushes:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.metrics: dict[str, list[Any]] = {}
+        self.instances: dict[str, UUID] = {}
 
     def receive(self, client: Any, metrics: Any) -> None:
         with self.lock:
             self.metrics.setdefault(client.client_id, []).append(metrics)
+            self.instances[client.client_id] = client.instance_id
 
     def close(self) -> None: ...
 
     def of(self, client_id: str) -> int:
         with self.lock:
             return len(self.metrics.get(client_id, ()))
+
+    def ids(self, client_ids: Iterable[str]) -> dict[str, UUID | None]:
+        with self.lock:
+            return {name: self.instances.get(name) for name in client_ids}
+
+    def resource(self, client_id: str) -> dict[str, str]:
+        """The attributes of the newest push."""
+        with self.lock:
+            found = self.metrics.get(client_id)
+            if not found:
+                return {}
+            attributes = found[-1].resource_metrics[0].resource.attributes
+            return {each.key: each.value.string_value for each in attributes}
 
 
 @pytest.fixture(scope="module")
@@ -158,12 +182,133 @@ def test_asyncio_clients_push(subscribed: KafkaServer, pushes: Pushes) -> None:
     asyncio.run(work())
 
 
+def test_clients_know_their_instance_ids(subscribed: KafkaServer, pushes: Pushes) -> None:
+    producer = KafkaProducer(bootstrap_servers=address(subscribed), client_id="id-producer")
+    consumer = KafkaConsumer("t", bootstrap_servers=address(subscribed), client_id="id-consumer", group_id="ids")
+    found = {"id-producer": producer.client_instance_id(30), "id-consumer": consumer.client_instance_id(30_000)}
+
+    async def work() -> None:
+        aio_producer = AIOKafkaProducer(bootstrap_servers=address(subscribed), client_id="id-aio-producer")
+        aio_consumer = AIOKafkaConsumer("t", bootstrap_servers=address(subscribed), client_id="id-aio-consumer")
+        async with aio_producer, aio_consumer:
+            found["id-aio-producer"] = await aio_producer.client_instance_id(30_000)
+            found["id-aio-consumer"] = await aio_consumer.client_instance_id(30_000)
+            for name in ("id-aio-producer", "id-aio-consumer"):
+                await until(lambda name=name: pushes.of(name), f"{name} pushes")
+
+    asyncio.run(work())
+    for name in ("id-producer", "id-consumer"):
+        wait_until(lambda name=name: pushes.of(name), f"{name} pushes")
+    assert found == pushes.ids(found)
+    assert len(set(found.values())) == 4 and None not in found.values()
+    assert producer.client_instance_id(0) == found["id-producer"], "known: no wait"
+    for call in (producer.client_instance_id, consumer.client_instance_id):
+        with pytest.raises(ValueError, match="The timeout cannot be negative"):
+            call(-1)
+    consumer.close()
+    producer.close()
+    for call in (producer.client_instance_id, consumer.client_instance_id):
+        with pytest.raises(IllegalStateError):
+            call(0)
+
+
+def test_an_admin_client_asks_for_its_id_where_it_may(subscribed: KafkaServer) -> None:
+    with KafkaAdminClient(bootstrap_servers=address(subscribed), enable_metrics_push=True) as admin:
+        found = admin.client_instance_id(30_000)
+        assert found.int and admin.client_instance_id(0) == found
+        with pytest.raises(ValueError, match="The timeout cannot be negative"):
+            admin.client_instance_id(-1)
+    quiet = KafkaAdminClient(bootstrap_servers=address(subscribed))
+    with quiet, pytest.raises(IllegalStateError, match="Telemetry is not enabled"):
+        quiet.client_instance_id(0)
+
+    async def work() -> None:
+        async with AIOKafkaAdminClient(bootstrap_servers=address(subscribed), enable_metrics_push=True) as admin:
+            assert (await admin.client_instance_id(30_000)).int
+
+    asyncio.run(work())
+
+
+def test_a_broker_without_telemetry_gives_no_id(tmp_path: Path) -> None:
+    with KafkaServer(config(tmp_path)) as server:
+        producer = KafkaProducer(bootstrap_servers=address(server))
+        assert producer.client_instance_id(3600) is None, "known at once"
+        producer.close()
+        admin = KafkaAdminClient(bootstrap_servers=address(server), enable_metrics_push=True)
+        with admin, pytest.raises(UnsupportedVersionError):
+            admin.client_instance_id(30_000)
+
+
+def test_an_id_that_is_not_there_in_time_is_none() -> None:
+    class Silent:
+        config: ClassVar = {"enable.metrics.push": True}
+        closed = False
+
+        async def send_any(self, request: Any) -> Any:
+            await asyncio.Event().wait()
+
+    async def work() -> None:
+        reporter = TelemetryReporter(cast("Any", Silent()), dict, dict)
+        reporter.start()
+        assert await reporter.client_instance_id(0) is None
+        assert await reporter.client_instance_id(0.01) is None
+        await reporter.close()
+        assert await reporter.client_instance_id(3600) is None, "it is closed"
+
+    asyncio.run(work())
+
+
+def test_without_the_extra_there_is_no_id(subscribed: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "can_encode", lambda: False)
+    producer = KafkaProducer(bootstrap_servers=address(subscribed))
+    with producer, pytest.raises(IllegalStateError, match="needs the extra `telemetry`"):
+        producer.client_instance_id(0)
+
+
+def test_a_member_pushes_its_group_and_its_id(subscribed: KafkaServer, pushes: Pushes) -> None:
+    consumer = KafkaConsumer(
+        "t", bootstrap_servers=address(subscribed), client_id="member", group_id="g2", group_instance_id="static-1"
+    )
+
+    def known() -> bool:
+        consumer.poll(10)
+        return pushes.resource("member").get("group_member_id", "").startswith("static-1-")
+
+    wait_until(known, "the member id arrives")
+    assert pushes.resource("member") | {"group_member_id": ""} == {
+        "group_id": "g2",
+        "group_instance_id": "static-1",
+        "group_member_id": "",
+    }
+    consumer.close()
+
+
+def test_the_idle_ratio_is_the_share_of_time_in_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("kafkapy.clients.consumer.metrics.time.monotonic", lambda: now)
+    polls = PollMetrics()
+    assert polls.read()["last-poll-seconds-ago"] == -1
+    for inside, outside in ((3.0, 9.0), (1.0, 1.0), (3.0, 0.0)):
+        polls.begin()
+        now += inside
+        polls.end()
+        now += outside
+    assert polls.read() == {
+        "last-poll-seconds-ago": 3,
+        "time-between-poll-avg": pytest.approx(14_000 / 3),
+        "time-between-poll-max": 12_000,
+        "poll-idle-ratio-avg": pytest.approx((1 + 0.1 + 0.75) / 3),
+    }
+
+
 def test_a_client_that_may_not_push_does_not(subscribed: KafkaServer, pushes: Pushes) -> None:
     quiet = KafkaProducer(bootstrap_servers=address(subscribed), client_id="quiet", enable_metrics_push=False)
     loud = KafkaProducer(bootstrap_servers=address(subscribed), client_id="loud")
     for producer in (quiet, loud):
         producer.send("t", b"x").get(30)
     wait_until(lambda: pushes.of("loud") >= 2, "the other one pushes")
+    with pytest.raises(IllegalStateError, match="Telemetry is not enabled. Set config `enable.metrics.push` to `true`"):
+        quiet.client_instance_id(0)
     quiet.close()
     loud.close()
     assert pushes.of("quiet") == 0
@@ -188,7 +333,7 @@ def test_librdkafka_pushes(subscribed: KafkaServer, pushes: Pushes) -> None:
 
 def test_names_and_attributes_are_those_of_kip_714() -> None:
     groups = {
-        "producer-metrics": {"record-queue-time-avg": 1.5, "throttle-time-avg": 2, "w": float("nan"), "none": None},
+        "producer-metrics": {"record-queue-time-avg": 1.5, "w": float("nan"), "none": None},
         "producer-node-metrics.node-7": {"request-latency-avg": 3.0},
         "consumer-fetch-manager-metrics.a_b-c-5": {"records-lag": 4, "text": "x"},
         "consumer-coordinator-metrics": {"commit-total": 6},
@@ -196,7 +341,6 @@ def test_names_and_attributes_are_those_of_kip_714() -> None:
     prefix = "org.apache.kafka."
     assert list(numbers_of(groups)) == [
         Number(f"{prefix}producer.record.queue.time.avg", (), 1.5, False),
-        Number(f"{prefix}producer.produce.throttle.time.avg", (), 2.0, False),
         Number(f"{prefix}producer.node.request.latency.avg", (("node_id", "7"),), 3.0, False),
         Number(f"{prefix}consumer.fetch.manager.records.lag", (("topic", "a_b-c"), ("partition", "5")), 4.0, False),
         Number(f"{prefix}consumer.coordinator.commit.total", (), 6.0, True),

@@ -25,7 +25,6 @@ KEYS = Path(__file__).parents[1] / "reference" / "kafka_4_4" / "configs.txt"
 OUR_OWN = ("kafkapy.", "metrics.listeners")
 OTHER_DEFAULTS = {
     "controller.listener.names": "there are no controllers to listen for",
-    "group.coordinator.append.linger.ms": "appends are not held back",
     "group.coordinator.rebalance.protocols": "streams groups are not served",
     "metric.reporters": "classes of Java",
     "node.id": "an id is made where there is none",

@@ -1,7 +1,7 @@
 """The cluster: its brokers, quorum, features and versions.
 
 Served by: DescribeCluster (Metadata before Kafka 2.8), DescribeQuorum, ApiVersions, UnregisterBroker, AddRaftVoter,
-RemoveRaftVoter (any broker), UpdateFeatures (controller).
+RemoveRaftVoter, GetTelemetrySubscriptions (any broker), UpdateFeatures (controller).
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from uuid import UUID
 
 from kafkapy.clients.admin.shapes import OK, as_dict, checked, error_of, error_text, member_of, operation_names
 from kafkapy.clients.admin.topics import TopicAdmin
+from kafkapy.clients.telemetry import NEGATIVE, check_enabled
 from kafkapy.errors import UnsupportedVersionError
 from kafkapy.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
 from kafkapy.protocol.messages.describe_cluster import DescribeClusterRequest
 from kafkapy.protocol.messages.describe_quorum import DescribeQuorumRequest
+from kafkapy.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kafkapy.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kafkapy.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from kafkapy.protocol.messages.update_features import UpdateFeaturesRequest
 from kafkapy.protocol.registry import ApiKeys
-from kafkapy.types import UpdateFeatureType
+from kafkapy.types import ZERO_UUID, UpdateFeatureType
 from kafkapy.version import __version__
 
 __all__ = ["ClusterAdmin"]
@@ -32,6 +34,8 @@ UPDATE_FEATURES_MS = 60_000
 
 class ClusterAdmin(TopicAdmin):
     """The admin client's calls for the whole cluster."""
+
+    _instance_id: UUID | None = None
 
     async def describe_cluster(self) -> dict[str, Any]:
         """The cluster's id, controller, brokers and authorized operations.
@@ -197,6 +201,26 @@ class ClusterAdmin(TopicAdmin):
                 raise error
 
         await self.one(self.anywhere, ask, deadline)
+
+    async def client_instance_id(self, timeout_ms: float) -> UUID:
+        """The id that a broker gave this client (KIP-714).
+
+        An admin client pushes no metrics. ValueError for a negative timeout; IllegalStateError with
+        enable_metrics_push=False, the default; UnsupportedVersionError from a broker without telemetry.
+        """
+        if timeout_ms < 0:
+            raise ValueError(NEGATIVE)
+        check_enabled(bool(self.config["enable.metrics.push"]))
+        if self._instance_id is None:
+            deadline = self.deadline(timeout_ms)
+            request = GetTelemetrySubscriptionsRequest(client_instance_id=ZERO_UUID)
+
+            async def ask(node: int) -> UUID:
+                found: UUID = checked(await self.send(node, request, deadline)).client_instance_id
+                return found
+
+            self._instance_id = await self.one(self.anywhere, ask, deadline)
+        return self._instance_id
 
     async def _api_versions(self, broker: int | None, *, at_controller: bool = False, low: int = 0) -> Any:
         deadline = self.deadline()

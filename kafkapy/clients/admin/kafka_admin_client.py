@@ -116,6 +116,7 @@ class KafkaAdminClient:
     get_broker_version_data = _blocking(AdminCore.get_broker_version_data)
     describe_features = _blocking(AdminCore.describe_features)
     update_features = _blocking(AdminCore.update_features)
+    client_instance_id = _blocking(AdminCore.client_instance_id)
     unregister_broker = _blocking(AdminCore.unregister_broker)
     add_raft_voter = _blocking(AdminCore.add_raft_voter)
     remove_raft_voter = _blocking(AdminCore.remove_raft_voter)

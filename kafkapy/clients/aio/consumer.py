@@ -31,6 +31,8 @@ from kafkapy.config.consumer import CONSUMER
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
     from kafkapy.config.options import AIOConsumerOptions
 
@@ -204,13 +206,21 @@ class AIOKafkaConsumer(StartedClient):
 
         Raises errors since the last call; ConsumerStoppedError.
         """
-        while True:
-            self._require_running()
-            self._raise_errors()
-            record = self._next(partitions)
-            if record is not None:
-                return record
-            await self._ringing(partitions)
+        polls = False
+        try:
+            while True:
+                self._require_running()
+                self._raise_errors()
+                record = self._next(partitions)
+                if record is not None:
+                    return record
+                if not polls:
+                    polls = True
+                    self._core.polls.begin()
+                await self._ringing(partitions)
+        finally:
+            if polls:
+                self._core.polls.end()
 
     def _next(self, partitions: tuple[TopicPartition, ...]) -> ConsumerRecord | None:
         if not partitions and not self._interceptors:
@@ -234,6 +244,15 @@ class AIOKafkaConsumer(StartedClient):
         if timeout_ms < 0:
             raise ValueError("timeout_ms must not be negative")
         limit = self._max_records if max_records is None else max_records
+        self._core.polls.begin()
+        try:
+            return await self._many(partitions, timeout_ms, limit)
+        finally:
+            self._core.polls.end()
+
+    async def _many(
+        self, partitions: tuple[TopicPartition, ...], timeout_ms: float, limit: int
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         while True:
             self._require_running()
@@ -565,6 +584,15 @@ class AIOKafkaConsumer(StartedClient):
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The metrics by group and name; the names are Kafka's."""
         return self._core.all_metrics()
+
+    async def client_instance_id(self, timeout_ms: float) -> UUID | None:
+        """The client's id in the metrics that it pushes (KIP-714).
+
+        None when no broker gives one within `timeout_ms`. IllegalStateError with enable_metrics_push=False or without
+        the extra `telemetry`; ValueError for a negative timeout.
+        """
+        self._require_running()
+        return await self._core.telemetry.client_instance_id(timeout_ms / 1000)
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:

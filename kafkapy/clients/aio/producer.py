@@ -33,6 +33,8 @@ from kafkapy.serializer import made, serialize_with
 from kafkapy.types import ConfigType, RecordMetadata
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from kafkapy.config.options import AIOProducerOptions
 
 __all__ = ["AIO_PRODUCER", "AIOKafkaProducer", "TransactionContext"]
@@ -275,6 +277,15 @@ class AIOKafkaProducer(StartedClient):
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The metrics by group and name; the names are Kafka's."""
         return self._core.all_metrics()
+
+    async def client_instance_id(self, timeout_ms: float) -> UUID | None:
+        """The client's id in the metrics that it pushes (KIP-714).
+
+        None when no broker gives one within `timeout_ms`. IllegalStateError with enable_metrics_push=False or without
+        the extra `telemetry`; ValueError for a negative timeout.
+        """
+        self._require_running()
+        return await self._core.telemetry.client_instance_id(timeout_ms / 1000)
 
     # --- batches --------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,8 @@ from kafkapy.errors import IllegalStateError, KafkaTimeoutError, NoBrokersAvaila
 from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import pyarrow
 
     from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
@@ -312,7 +314,14 @@ class KafkaConsumer(RecordIterator):
         return self._intercepted.popleft() if self._intercepted else None
 
     def _wait_for(self, take: Callable[[], T], seconds: float | None) -> T:
-        """The first true result of `take`, or its last result after `seconds`."""
+        """The first true result of `take`, or its last result after `seconds`: one poll."""
+        self._core.polls.begin()
+        try:
+            return self._wait(take, seconds)
+        finally:
+            self._core.polls.end()
+
+    def _wait(self, take: Callable[[], T], seconds: float | None) -> T:
         buffer = self.fetch_buffer
         deadline = None
         while True:
@@ -618,6 +627,10 @@ class KafkaConsumer(RecordIterator):
         `raw` has no effect.
         """
         return self._look(self._core.all_metrics)
+
+    def client_instance_id(self, timeout_ms: float) -> UUID | None:
+        """The client's id in the metrics that it pushes, as KafkaProducer's method. Any thread."""
+        return self._background.run(self._core.telemetry.client_instance_id(timeout_ms / 1000))
 
     # --- the end --------------------------------------------------------------------------------------------------
 

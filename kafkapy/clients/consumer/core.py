@@ -32,7 +32,7 @@ from kafkapy.clients.consumer.interceptors import ConsumerInterceptors
 from kafkapy.clients.consumer.membership import make_membership
 from kafkapy.clients.consumer.membership.commits import OffsetCommitter
 from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
-from kafkapy.clients.consumer.metrics import FetchMetrics
+from kafkapy.clients.consumer.metrics import FetchMetrics, PollMetrics
 from kafkapy.clients.consumer.offsets import ListedOffset, Offsets
 from kafkapy.clients.consumer.subscription import (
     ConsumerRebalanceListener,
@@ -137,15 +137,8 @@ class ConsumerCore:
             lambda positions: self.commit(positions, config["default.api.timeout.ms"]),
             self._auto_committed,
         )
-        self.telemetry = TelemetryReporter(
-            self.network,
-            self.all_metrics,
-            {
-                "client_rack": config["client.rack"],
-                "group_id": config["group.id"],
-                "group_instance_id": config["group.instance.id"],
-            },
-        )
+        self.polls = PollMetrics()
+        self.telemetry = TelemetryReporter(self.network, self.all_metrics, self._telemetry_resource)
         self.closed = False
         self.user_waits = False
         """Whether the user's thread waits inside poll(): such a member counts as polling."""
@@ -540,9 +533,18 @@ class ConsumerCore:
     def all_metrics(self) -> dict[str, dict[str, Any]]:
         """The metrics by group and name."""
         counted = self.network.metrics_snapshot("consumer") | self.metrics.read()
+        counted["consumer-metrics"].update(self.polls.read())
         if self.committer is not None:
             counted |= self.committer.metrics.read(len(self.subscription.assigned))
         return counted
+
+    def _telemetry_resource(self) -> dict[str, str | None]:
+        return {
+            "client_rack": self.config["client.rack"],
+            "group_id": self.group_id,
+            "group_instance_id": self.config["group.instance.id"],
+            "group_member_id": None if self.membership is None else self.membership.group_metadata().member_id,
+        }
 
     # --- the end --------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""A consumer's fetch metrics, under Kafka's names.
+"""A consumer's metrics of fetches and polls, under Kafka's names.
 
-Source: org.apache.kafka.clients.consumer.internals.FetchMetricsRegistry (4.1). The buffer counts the records, so
-nothing happens per record.
+Sources: org.apache.kafka.clients.consumer.internals.FetchMetricsRegistry (4.1) and KafkaConsumerMetrics. The buffer
+counts the records, so nothing happens per record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kafkapy._speedups.clients.consumer.record_iterator import FetchBuffer
     from kafkapy.clients.consumer.subscription import SubscriptionState
 
-__all__ = ["FetchMetrics"]
+__all__ = ["FetchMetrics", "PollMetrics"]
 
 GROUP = "consumer-fetch-manager-metrics"
 
@@ -81,3 +81,44 @@ class FetchMetrics:
             "buffered-bytes": self._buffer.bytes,
         }
         return groups
+
+
+class PollMetrics:
+    """The polls of one consumer. On the user's thread; others read.
+
+    A step of an iteration counts as a poll when it finds no fetched record.
+    """
+
+    __slots__ = ("_apart_ms", "_began", "_ended", "_idle", "_outside")
+
+    def __init__(self) -> None:
+        self._apart_ms = Meter()
+        self._idle = Meter()
+        self._began = self._ended = self._outside = 0.0
+
+    def begin(self) -> None:
+        """A poll begins."""
+        now = time.monotonic()
+        self._apart_ms.record((now - self._began) * 1000 if self._began else 0.0, now)
+        self._outside = now - self._ended if self._ended else 0.0
+        self._began = now
+
+    def end(self) -> None:
+        """The poll ends."""
+        now = self._ended = time.monotonic()
+        inside = now - self._began
+        whole = inside + self._outside
+        self._idle.record(inside / whole if whole > 0 else 1.0, now)
+
+    def read(self) -> dict[str, float]:
+        """Values by name.
+
+        Times are in ms; the idle ratio is the share of time inside polls.
+        """
+        now = time.monotonic()
+        return {
+            "last-poll-seconds-ago": float(int(now - self._began)) if self._began else -1.0,
+            "time-between-poll-avg": self._apart_ms.average(now),
+            "time-between-poll-max": self._apart_ms.maximum(now),
+            "poll-idle-ratio-avg": self._idle.average(now),
+        }

@@ -89,7 +89,7 @@ class ProducerCore:
             self.transactions = TransactionManager(self.accumulator, config["transactional.id"])
         self.sender = Sender(config, self.network, self.accumulator, self.metrics, self.transactions)
         self.telemetry = TelemetryReporter(
-            self.network, self.all_metrics, {"transactional_id": config["transactional.id"]}
+            self.network, self.all_metrics, lambda: {"transactional_id": config["transactional.id"]}
         )
         self._requests: TransactionalRequests | None = None
         self._pending: asyncio.Task[None] | None = None

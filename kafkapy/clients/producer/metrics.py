@@ -28,6 +28,7 @@ class ProducerMetrics:
         self._queue_ms = Meter(samples, window_s)
         self._retries = Meter(samples, window_s)
         self._errors = Meter(samples, window_s)
+        self._throttle_ms = Meter(samples, window_s)
         self._bytes_before = 0
         self._bytes_sent = 0
         self._batches = 0
@@ -56,6 +57,10 @@ class ProducerMetrics:
             self._bytes_before += request.bytes_before
             self._bytes_sent += request.bytes_encoded
 
+    def throttled(self, throttle_ms: int) -> None:
+        """Counts the throttle time of a response, which is mostly 0."""
+        self._throttle_ms.record(throttle_ms, time.monotonic())
+
     def record_retries(self, batch: ProducerBatch) -> None:
         """Counts the records of a batch that is sent again."""
         self._retries.record(batch.record_count, time.monotonic())
@@ -83,6 +88,8 @@ class ProducerMetrics:
             "compression-rate-avg": self._bytes_sent / self._bytes_before if self._bytes_before else 1.0,
             "record-queue-time-avg": self._queue_ms.average(now_s),
             "record-queue-time-max": self._queue_ms.maximum(now_s),
+            "produce-throttle-time-avg": self._throttle_ms.average(now_s),
+            "produce-throttle-time-max": self._throttle_ms.maximum(now_s),
             "record-retry-rate": self._retries.rate(now_s),
             "record-retry-total": self._retries.total,
             "record-error-rate": self._errors.rate(now_s),

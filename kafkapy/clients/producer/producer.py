@@ -34,6 +34,8 @@ from kafkapy.serializer import made, serialize_with
 from kafkapy.types import OffsetAndMetadata, RecordMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from kafkapy.config.options import ProducerOptions
 
 __all__ = ["KafkaProducer"]
@@ -245,6 +247,15 @@ class KafkaProducer(RecordSender):
         if raw:
             return {(group, name): value for group, values in groups.items() for name, value in values.items()}  # type: ignore[misc]
         return groups
+
+    def client_instance_id(self, timeout: float) -> UUID | None:
+        """The client's id in the metrics that it pushes (KIP-714).
+
+        None when no broker gives one within `timeout` seconds. IllegalStateError with enable_metrics_push=False or
+        without the extra `telemetry`; ValueError for a negative timeout.
+        """
+        self._require_open()
+        return self._background.run(self._core.telemetry.client_instance_id(timeout))
 
     def close(self, timeout: float | None = None) -> None:
         """Sends buffered records, aborts an open transaction, and ends the producer's thread.

@@ -370,6 +370,7 @@ class Sender:
         throttle_ms = response.throttle_time_ms
         if not response.succeed_all(request, self._accumulator):
             throttle_ms = self._answered(request, response)
+        self._metrics.throttled(throttle_ms)
         if throttle_ms:
             self._network.throttled(node, PRODUCE, response.version, throttle_ms)
 

@@ -25,6 +25,7 @@ from kafkapy.coordinator.transaction.completion import Completions
 from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.transaction.markers import MarkerWriter
 from kafkapy.coordinator.transaction.metadata import (
+    NO_TIMEOUT,
     TRANSACTION_VERSION_0,
     TRANSACTION_VERSION_2,
     Initialized,
@@ -54,7 +55,8 @@ class TransactionCoordinator:
 
     `next_producer_id` returns an id that was never used. `partition_count` returns how many partitions
     __transaction_state has, or will have. `is_gone` returns whether a partition that another broker leads was deleted.
-    `transaction_version` returns the cluster's finalized level of that feature.
+    `transaction_version` returns the cluster's finalized level of that feature, and `two_phase_max_ms` the present
+    kafkapy.transaction.two.phase.commit.max.ms.
     """
 
     def __init__(
@@ -68,10 +70,12 @@ class TransactionCoordinator:
         partition_count: Callable[[], int],
         is_gone: Callable[[TopicPartition], bool],
         transaction_version: Callable[[], int] = lambda: TRANSACTION_VERSION_2,
+        two_phase_max_ms: Callable[[], int] = lambda: NO_TIMEOUT,
     ) -> None:
         self.config = config
         self._next_producer_id = next_producer_id
         self._transaction_version = transaction_version
+        self.two_phase_max_ms = two_phase_max_ms
         self._leader_epochs: dict[int, int] = {}
         self.completions = Completions(self._run, markers, is_gone)
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
@@ -140,10 +144,11 @@ class TransactionCoordinator:
         self.runtime.timer.schedule(name, interval_ms(), due)
 
     def abort_timed_out(self) -> None:
-        """Abort the transactions that have exceeded their producers' timeouts."""
+        """Abort the transactions that have exceeded their producers' timeouts, or the operator's limit."""
+        limit_ms = self.two_phase_max_ms()
         for partition, shard in self.runtime.shards().items():
-            for transactional_id in shard.timed_out(self.runtime.clock.time_ms()):
-                later = self._run(partition, _abort_timed_out(transactional_id))
+            for transactional_id in shard.timed_out(self.runtime.clock.time_ms(), limit_ms):
+                later = self._run(partition, _abort_timed_out(transactional_id, limit_ms))
                 later.then(lambda done, name=transactional_id: _log_rollback(name, done))  # type: ignore[misc]
 
     def expire(self) -> None:
@@ -307,8 +312,8 @@ def _log_expiry(done: Later[int]) -> None:
         logger.warning("Transactional ids that expired cannot be removed; the coordinator retries: %s", done.error)
 
 
-def _abort_timed_out(transactional_id: str) -> Operation[TransactionShard, bool]:
-    return lambda shard, now_ms: shard.abort_timed_out(transactional_id, now_ms)
+def _abort_timed_out(transactional_id: str, two_phase_max_ms: int) -> Operation[TransactionShard, bool]:
+    return lambda shard, now_ms: shard.abort_timed_out(transactional_id, now_ms, two_phase_max_ms)
 
 
 def _expire(transactional_ids: list[str]) -> Operation[TransactionShard, int]:

@@ -15,6 +15,7 @@ from kafkapy.types import TopicPartition
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
+NO_TIMEOUT: Final = -1
 MAX_EPOCH: Final = 2**15 - 1
 """Never handed out, so that a higher epoch can fence every producer."""
 LAST_EPOCH: Final = MAX_EPOCH - 1
@@ -54,7 +55,8 @@ class TransactionMetadata(NamedTuple):
     has ended with the last epoch of this one, and `previous_producer_id` the id before, as long as its client may not
     have received the new one. With `next_producer_epoch` another producer has taken the transaction over as it was
     prepared (KIP-939): the next id and epoch are that producer's, while `producer_id` and `producer_epoch` stay those
-    of the transaction's records. A transition that is not allowed raises ValueError: the caller has to check the
+    of the transaction's records; `next_timeout_ms` is that producer's own timeout, which holds when the transaction has
+    ended, -1 for an unchanged one. A transition that is not allowed raises ValueError: the caller has to check the
     clients' requests.
     """
 
@@ -71,6 +73,7 @@ class TransactionMetadata(NamedTuple):
     client_version: int = TRANSACTION_VERSION_0
     """The transaction version that made or ended the present or last transaction."""
     next_producer_epoch: int = NO_PRODUCER_EPOCH
+    next_timeout_ms: int = NO_TIMEOUT
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
@@ -96,7 +99,10 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_two_phase(self) -> bool:
-        """Whether only a client ends the id's transactions, never the time (KIP-939)."""
+        """Whether the id's transactions have no timeout (KIP-939).
+
+        Only a client ends them, or an operator's limit.
+        """
         return self.timeout_ms == TWO_PHASE_TIMEOUT_MS
 
     @property
@@ -109,11 +115,12 @@ class TransactionMetadata(NamedTuple):
         """Whether the present or last transaction got a new epoch (KIP-890)."""
         return self.client_version >= TRANSACTION_VERSION_2
 
-    def timed_out(self, now_ms: int) -> bool:
-        """Whether the transaction has exceeded its producer's timeout."""
-        if self.is_two_phase:
+    def timed_out(self, now_ms: int, two_phase_max_ms: int = NO_TIMEOUT) -> bool:
+        """Whether the transaction has exceeded its timeout, or the operator's."""
+        timeout_ms = two_phase_max_ms if self.is_two_phase else self.timeout_ms
+        if timeout_ms == NO_TIMEOUT:
             return False
-        return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
+        return self.state is TransactionState.ONGOING and self.start_ms + timeout_ms < now_ms
 
     # --- transitions ------------------------------------------------------------------------------------------------
 
@@ -144,13 +151,15 @@ class TransactionMetadata(NamedTuple):
     def kept(self, client: ProducerIdAndEpoch, timeout_ms: int, now_ms: int) -> TransactionMetadata:
         """The id after a producer has taken its open transaction over, to end it.
 
-        The transaction never gets less time than it had.
+        The transaction never gets less time than it had; the producer's own timeout holds for those after it.
         """
+        longer_ms = max(timeout_ms, self.timeout_ms)
         return self._to(
             TransactionState.ONGOING,
             next_producer_id=client.producer_id,
             next_producer_epoch=client.producer_epoch,
-            timeout_ms=max(timeout_ms, self.timeout_ms),
+            timeout_ms=longer_ms,
+            next_timeout_ms=NO_TIMEOUT if timeout_ms == longer_ms else timeout_ms,
             last_update_ms=now_ms,
         )
 
@@ -217,6 +226,7 @@ class TransactionMetadata(NamedTuple):
             "previous_producer_id": previous,
             "next_producer_id": self.next_producer_id,
             "next_producer_epoch": self.next_producer_epoch + epochs,
+            "next_timeout_ms": self.next_timeout_ms,
         }
 
     def completed(self, now_ms: int) -> TransactionMetadata:
@@ -226,6 +236,8 @@ class TransactionMetadata(NamedTuple):
             before = self.producer_id if self.previous_producer_id == NO_PRODUCER_ID else self.previous_producer_id
             changes["previous_producer_id"] = NO_PRODUCER_ID if before == self.next_producer_id else before
             changes["producer_id"], changes["producer_epoch"] = self.successor
+        if self.next_timeout_ms != NO_TIMEOUT:
+            changes["timeout_ms"] = self.next_timeout_ms
         return self._to(
             TransactionState.COMPLETE_COMMIT
             if self.state is TransactionState.PREPARE_COMMIT
@@ -243,6 +255,7 @@ class TransactionMetadata(NamedTuple):
             "next_producer_id": NO_PRODUCER_ID,
             "previous_producer_id": NO_PRODUCER_ID,
             "next_producer_epoch": NO_PRODUCER_EPOCH,
+            "next_timeout_ms": NO_TIMEOUT,
         }
         made = self._replace(state=state, **(fresh | changes))
         if made.producer_id < 0 or not 0 <= made.producer_epoch <= MAX_EPOCH:

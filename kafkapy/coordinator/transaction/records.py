@@ -45,6 +45,7 @@ def transaction_record(metadata: TransactionMetadata) -> CoordinatorRecord:
         transaction_start_timestamp_ms=metadata.start_ms,
         client_transaction_version=metadata.client_version,
         next_producer_epoch=metadata.next_producer_epoch,
+        next_transaction_timeout_ms=metadata.next_timeout_ms,
     )
     says_more = (
         metadata.client_version > 0
@@ -96,4 +97,5 @@ def metadata_of(record: CoordinatorRecord) -> TransactionMetadata | None:
         next_producer_id=value.next_producer_id,
         client_version=value.client_transaction_version,
         next_producer_epoch=value.next_producer_epoch,
+        next_timeout_ms=value.next_transaction_timeout_ms,
     )

@@ -23,6 +23,7 @@ from kafkapy.coordinator.transaction.metadata import (
     MAX_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIMEOUT,
     TRANSACTION_VERSION_0,
     TRANSACTION_VERSION_2,
     TWO_PHASE_TIMEOUT_MS,
@@ -389,17 +390,17 @@ class TransactionShard:
 
     # --- time -------------------------------------------------------------------------------------------------------
 
-    def timed_out(self, now_ms: int) -> list[str]:
+    def timed_out(self, now_ms: int, two_phase_max_ms: int = NO_TIMEOUT) -> list[str]:
         """The ids whose transaction has exceeded its timeout."""
-        return [name for name, metadata in self.transactions.items() if metadata.timed_out(now_ms)]
+        return [name for name, metadata in self.transactions.items() if metadata.timed_out(now_ms, two_phase_max_ms)]
 
-    def abort_timed_out(self, transactional_id: str, now_ms: int) -> Result[bool]:
+    def abort_timed_out(self, transactional_id: str, now_ms: int, two_phase_max_ms: int = NO_TIMEOUT) -> Result[bool]:
         """Abort a timed out transaction and fence its producer; whether it did.
 
         A producer that knows KIP-890 may ask for the next epoch, or abort, and go on.
         """
         metadata = self.transactions.get(transactional_id)
-        if metadata is None or not metadata.timed_out(now_ms):
+        if metadata is None or not metadata.timed_out(now_ms, two_phase_max_ms):
             return Result(False)
         return self._write(self._ended_by_coordinator(metadata, now_ms), True)
 

@@ -1,4 +1,7 @@
-"""Records in __transaction_state."""
+"""Records in __transaction_state.
+
+The tags from 10,000 are kafkapy's: Kafka counts its own from 0, and passes over those that it does not know.
+"""
 
 from kafkapy.protocol.schema import Record, Struct, array, int8, int16, int32, int64, string
 
@@ -27,3 +30,4 @@ class TransactionLogValue(Record, versions="0-1", flexible="1+"):
     transaction_start_timestamp_ms: int = int64()
     client_transaction_version: int = int16("1+", default=0, tag=2)
     next_producer_epoch: int = int16("1+", default=-1, tag=3)
+    next_transaction_timeout_ms: int = int32("1+", default=-1, tag=10_000)

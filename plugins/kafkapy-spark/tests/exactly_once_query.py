@@ -4,7 +4,7 @@
 
 `plan`: the directory of a KillPlan. `again`: the query is started again in the same process when it has failed because
 of that. `failures`: so many attempts of each task of a batch raise at its end. `protocol`: the transaction version that
-clients follow.
+clients follow. A query that a busy machine has let fail is started again in any case.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kafkapy_spark.data_source import KafkapyDataSource
 from kafkapy_spark.exactly_once import TransactionMessage
 from kafkapy_spark.exactly_once_stream import ExactlyOnceStreamWriter
 from kafkapy_spark.sink_options import SinkOptions
-from kill_plan import KillPlan, Reach
+from kill_plan import STARVED, KillPlan, Reach
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -118,8 +118,8 @@ def main() -> None:
         try:
             run(spark)
             return
-        except StreamingQueryException:
-            if plan is None or len(plan.struck) == struck:
+        except StreamingQueryException as error:
+            if STARVED not in str(error) and (plan is None or len(plan.struck) == struck):
                 raise
 
 

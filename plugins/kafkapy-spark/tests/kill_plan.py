@@ -27,6 +27,9 @@ from kafkapy.protocol.registry import ApiKeys
 LOOKUPS = {"API_VERSIONS", "METADATA", "FIND_COORDINATOR"}
 """Not numbered: they change nothing, and whether they are sent depends on what a process has done before."""
 
+STARVED = "Python worker failed to connect back"
+"""Spark waits ten seconds for a process of its own, and not longer by any setting: a busy machine needs more."""
+
 Reach = Callable[[str], None]
 """Says that a phase has come to a place."""
 

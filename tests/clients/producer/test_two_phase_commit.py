@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from clients.producer.test_prepared_transactions import committed, state_of
+from waiting import wait_until
 
 from kafkapy import KafkaAdminClient, KafkaProducer
-from kafkapy.admin import TransactionState
+from kafkapy.admin import ConfigResource, TransactionState
 from kafkapy.aio import AIOKafkaProducer
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
 from kafkapy.coordinator.transaction.metadata import TWO_PHASE_TIMEOUT_MS
@@ -158,6 +159,26 @@ def test_an_operator_ends_what_a_broker_cannot_keep(name: str) -> None:
             prepared(plain, name)
             assert admin.complete_transaction(name) is True
         assert committed(plain, name) == 1
+
+
+def test_an_operator_limits_transactions_without_a_timeout(name: str) -> None:
+    """While the broker runs: what was prepared before is aborted too."""
+    limit = "kafkapy.transaction.two.phase.commit.max.ms"
+    with Broker(
+        num_partitions=2,
+        transaction_two_phase_commit_enable=True,
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=50,
+    ) as broker:
+        state = prepared(broker, name)
+        with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.alter_configs([ConfigResource("broker", "", {limit: "1000000000000"})])
+            assert state_of(broker, name)[0] is TransactionState.ONGOING
+            admin.alter_configs([ConfigResource("broker", "", {limit: "1"})])
+            wait_until(lambda: state_of(broker, name)[0] is TransactionState.COMPLETE_ABORT, "the abort")
+        with producer_of(broker, name) as producer:
+            producer.init_transactions(keep_prepared_txn=True)
+            producer.complete_transaction(state)
+        assert committed(broker, name) == 0
 
 
 def test_the_command_line(cluster: Broker, name: str) -> None:

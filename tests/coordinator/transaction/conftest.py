@@ -75,6 +75,8 @@ class Bench:
         self.epoch = before.epoch + 1 if before else 1
         self.transaction_version = before.transaction_version if before else 2
         """The cluster's finalized level."""
+        self.two_phase_max_ms = before.two_phase_max_ms if before else -1
+        """kafkapy.transaction.two.phase.commit.max.ms"""
         if before is not None:
             self.writer.batches = before.writer.batches
             self.writer.ends = before.writer.ends
@@ -92,6 +94,7 @@ class Bench:
             partition_count=lambda: 1,
             is_gone=self.gone.__contains__,
             transaction_version=lambda: self.transaction_version,
+            two_phase_max_ms=lambda: self.two_phase_max_ms,
         )
         self.coordinator.start()
         self.coordinator.on_leadership_change(STATE, self.epoch, True)

@@ -19,6 +19,7 @@ from kafkapy.coordinator.transaction.metadata import (
 from kafkapy.coordinator.transaction.records import metadata_of, transaction_record
 from kafkapy.coordinator.transaction.state import TransactionState
 from kafkapy.errors import ErrorCode, NotLeaderOrFollowerError
+from kafkapy.protocol.messages.transaction_log_records import TransactionLogValue
 from kafkapy.types import TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
@@ -73,6 +74,33 @@ def test_only_a_client_ends_the_transaction(two_phase: Any, version: int, commit
     bench.settle()
     assert bench.state("t").state is COMPLETE[committed]
     assert bench.partitions.outcomes == {(A, "record"): committed}
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_an_operator_limits_transactions_without_a_timeout(two_phase: Any, version: int, taken_over: bool) -> None:
+    bench = two_phase
+    producer = opened(bench, version)
+    other = bench.init("other", timeout_ms=60_000)
+    bench.add(other, B, name="other", version=version)
+    if taken_over:
+        producer = bench.init(keep_prepared=True, timeout_ms=60_000).producer
+    bench.two_phase_max_ms = 2 * DAY_MS
+    bench.advance(2 * DAY_MS)
+    bench.coordinator.abort_timed_out()
+    bench.settle()
+    assert bench.state("other").state is TransactionState.COMPLETE_ABORT, "the limit is not for others"
+    assert bench.state("t").state is ONGOING
+    bench.advance(1)
+    bench.two_phase_max_ms = -1
+    bench.coordinator.abort_timed_out()
+    assert bench.state("t").state is ONGOING
+    bench.two_phase_max_ms = 2 * DAY_MS
+    bench.coordinator.abort_timed_out()
+    bench.settle()
+    assert bench.partitions.outcomes == {(A, "record"): False}
+    assert bench.end(producer, True, version) in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE)
+    assert bench.state("t").is_two_phase is not taken_over
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -171,6 +199,62 @@ def test_a_kept_transaction_keeps_having_no_timeout(two_phase: Any) -> None:
     assert two_phase.state("t").is_two_phase
 
 
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("crashes", [False, True])
+def test_the_next_transactions_have_the_timeout_of_the_producer(
+    two_phase: Any, version: int, committed: bool, crashes: bool
+) -> None:
+    """Only the transaction that it has taken over has none."""
+    bench = two_phase
+    opened(bench, version)
+    bench.init(keep_prepared=True, timeout_ms=1)
+    taken = bench.init(keep_prepared=True, timeout_ms=30_000)
+    bench = bench.crash() if crashes else bench
+    bench.advance(DAY_MS)
+    bench.coordinator.abort_timed_out()
+    assert bench.state("t").state is ONGOING
+    # Its end is decided, and the markers are not written yet.
+    bench.partitions.away[A] = NotLeaderOrFollowerError()
+    ended = bench.end(taken.producer, committed, version)
+    before = bench.state("t")
+    bench = bench.crash() if crashes else bench
+    assert bench.state("t") == before, "memory has no more than the log"
+    bench.partitions.away.clear()
+    bench.advance(300)
+    before = bench.state("t")
+    assert (before.state, before.timeout_ms) == (COMPLETE[committed], 30_000)
+    bench = bench.crash() if crashes else bench
+    assert bench.state("t") == before
+    assert bench.add(ended, B, version=version) is None
+    assert bench.partitions.produce(B, ended, "next")
+    bench.advance(30_001)
+    bench.coordinator.abort_timed_out()
+    bench.settle()
+    assert bench.partitions.outcomes == {(A, "record"): committed, (B, "next"): False}
+
+
+def test_a_shorter_timeout_holds_for_the_next_transactions(bench: Any) -> None:
+    opened(bench, 2, two_phase=False)
+    taken = bench.init(keep_prepared=True, timeout_ms=30_000)
+    assert bench.state("t").timeout_ms == 60_000
+    bench.end(taken.producer, True, 2)
+    bench.settle()
+    assert bench.state("t").timeout_ms == 30_000
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_two_phase_producer_goes_on_without_a_timeout(two_phase: Any, version: int) -> None:
+    """Whoever had taken the transaction over before it."""
+    opened(two_phase, version, two_phase=False)
+    two_phase.init(keep_prepared=True, timeout_ms=30_000)
+    taken = two_phase.init(keep_prepared=True, two_phase=True)
+    assert two_phase.state("t").is_two_phase
+    two_phase.end(taken.producer, True, version)
+    two_phase.settle()
+    assert two_phase.state("t").is_two_phase
+
+
 def test_an_expected_producer_must_be_the_last(two_phase: Any) -> None:
     first = opened(two_phase, 2)
     taken = two_phase.init(keep_prepared=True, expected=first)
@@ -219,6 +303,16 @@ def test_records_of_kept_transactions() -> None:
     kept = TransactionMetadata("t", 5, 3, TWO_PHASE_TIMEOUT_MS, ONGOING, frozenset({A}), 1, 2, client_version=2).kept(
         ProducerIdAndEpoch(5, 4), 1, 3
     )
+    assert kept.next_timeout_ms == 1
     record = transaction_record(kept)
     assert metadata_of(record) == kept
     assert record.value_version == 1
+    # Kafka reads such a record: it passes over what it does not know, and its own tags are far below.
+    value = record.value
+    assert isinstance(value, TransactionLogValue)
+    value.next_transaction_timeout_ms = -1
+    without = value.encode_versioned(1)
+    value.next_transaction_timeout_ms = 1
+    # One tagged field more at the end: its tag and its length as varints.
+    assert value.encode_versioned(1)[-7:] == b"\x90\x4e\x04\x00\x00\x00\x01"
+    assert len(value.encode_versioned(1)) == len(without) + 7

@@ -103,6 +103,12 @@ INTENDED = [
         "Defaults are those of 4.x (KIP-1030); version 0 is served by 3.9 only.",
     ),
     Intended(
+        "^DESCRIBE_CONFIGS .*: broker",
+        r"<group\.coordinator\.append\.linger\.ms>|<sasl\.oauthbearer\.expected\.audience>|"
+        r"<(early\.start\.listeners|log\.dir)>\.config_type",
+        "Defaults and types are those of 4.4.",
+    ),
+    Intended(
         "^DESCRIBE_CONFIGS v0 ",
         "is_default: True, theirs False",
         "Kafka never sets the field of version 0 since there are config sources.",
