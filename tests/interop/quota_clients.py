@@ -152,7 +152,6 @@ def kcat_consumer(place: Place, meter: Meter) -> None:
         "kcat", "-b", bootstrap, "-C", "-t", topic, "-o", "beginning", "-q", "-u", "-f", "%s",
         "-X", f"client.id={client_id}", "-X", f"message.max.bytes={BATCH_BYTES}",
         "-X", f"fetch.max.bytes={BATCH_BYTES}", "-X", f"max.partition.fetch.bytes={BATCH_BYTES}",
-        "-X", "queued.max.messages.kbytes=200",
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE) as kcat:
         assert kcat.stdout is not None
@@ -174,7 +173,7 @@ def confluent_consumer(place: Place, meter: Meter) -> None:
         {
             "bootstrap.servers": bootstrap, "client.id": client_id, "group.id": client_id,
             "enable.auto.commit": False, "message.max.bytes": BATCH_BYTES, "fetch.max.bytes": BATCH_BYTES,
-            "max.partition.fetch.bytes": BATCH_BYTES, "queued.max.messages.kbytes": 200,
+            "max.partition.fetch.bytes": BATCH_BYTES,
         }
     )  # fmt: skip
     consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
