@@ -22,6 +22,7 @@ from interop.conftest import PEER, make_broker
 from interop.quota_clients import BATCH_BYTES, BIN_S, LARGE_BYTES, PARTITIONS, RECORDS, VALUE, batch_of
 from reference.sampled_rate import ModelRate
 from system.raw_client import RawClient, produce_request
+from waiting import wait_until
 
 from kafkapy import KafkaAdminClient
 
@@ -191,9 +192,14 @@ def fill(place: Place, topic: str, size: float) -> None:
     place.admin.create_topics([topic])
     batch = batch_of(VALUE, RECORDS)
     client = RawClient(place.broker.bootstrap)
-    for number in range(int(size / len(batch)) + 1):
-        answer = client.call(produce_request(topic, batch, partition=number % PARTITIONS), 8)
-        assert answer.responses[0].partition_responses[0].error_code == 0
+
+    def sent(partition: int) -> bool:
+        answer = client.call(produce_request(topic, batch, partition=partition), 8)
+        return bool(answer.responses[0].partition_responses[0].error_code == 0)
+
+    for partition in range(PARTITIONS):
+        wait_until(lambda partition=partition: sent(partition), "the partition has a leader")
+    assert all(sent(number % PARTITIONS) for number in range(int(size / len(batch))))
     client.close()
 
 
