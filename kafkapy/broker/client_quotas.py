@@ -288,7 +288,7 @@ class ClientQuotas:
     # --- policies of plugins ----------------------------------------------------------------------------------------
 
     def start(self, cache: MetadataCache) -> None:
-        """Begin to ask a plugin's policy for changes, to resolve addresses and to forget clients."""
+        """Begin to ask a plugin's policy, to resolve addresses and to forget idle clients."""
         loop = asyncio.get_running_loop()
         if self._is_custom:
             self._follow_task = loop.create_task(self._follow_policy(cache), name="quota-policy")
