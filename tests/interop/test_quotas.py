@@ -34,7 +34,8 @@ OVERHEAD = (BATCH_BYTES + AROUND_BATCH) / (RECORDS * len(VALUE))
 PRODUCERS = ("confluent-producer", "kafka-python-producer", "aiokafka-producer")
 CONSUMERS = ("confluent-consumer", "kafka-python-consumer", "aiokafka-consumer", "kcat-consumer")
 MEASURED_S = 60.0
-TOLERANCE = 0.05
+MOST, LEAST = 1.05, 0.9
+"""Rates over quotas: a client on a busy machine is late after each throttle time, and has less than its quota."""
 QUICK = {"quota.window.num": "3"}
 """The windows of the tests of every day, in which bursts are small and soon over."""
 
@@ -223,7 +224,7 @@ def test_producers_have_their_quota_over_a_minute(usual: Place, run: Any) -> Non
     groups = {kind: (kind, 1) for kind in PRODUCERS} | {"ten": ("confluent-producer", 10)}
     shares = produce_under_quotas(usual, run, 1_000_000, MEASURED_S, groups)
     told("produce rate over quota", shares)
-    assert shares == pytest.approx(dict.fromkeys(shares, 1.0), rel=TOLERANCE)
+    assert all(LEAST < share < MOST for share in shares.values()), shares
 
 
 @pytest.mark.soak
@@ -231,7 +232,7 @@ def test_producers_have_their_quota_over_a_minute(usual: Place, run: Any) -> Non
 def test_consumers_have_their_quota_over_a_minute(usual: Place, run: Any) -> None:
     shares = consume_under_quotas(usual, run, 500_000, MEASURED_S, CONSUMERS)
     told("fetch rate over quota", shares)
-    assert shares == pytest.approx(dict.fromkeys(shares, 1.0), rel=TOLERANCE)
+    assert all(LEAST < share < MOST for share in shares.values()), shares
 
 
 @pytest.mark.soak
@@ -258,7 +259,7 @@ def test_a_thousand_producers_share_a_quota_and_leave_others_alone(usual: Place,
             f"p99 {percentile(times, 0.99):.2f} ms, p99.9 {percentile(times, 0.999):.2f} ms"
         )
     assert {throttle_ms for _, _, throttle_ms, _ in found["free"].replies} == {0}
-    assert share == pytest.approx(1.0, rel=TOLERANCE)
+    assert LEAST < share < MOST
 
 
 @pytest.mark.soak
