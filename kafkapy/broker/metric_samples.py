@@ -1,6 +1,8 @@
 """The samples of one scrape: gathered, limited and encoded in slices.
 
-A scrape runs on a separate thread. It rests after each slice, because the control loop needs the GIL meanwhile.
+A scrape runs on a separate thread. It rests after each slice, because the control loop needs the GIL meanwhile. It
+makes a million objects and all of them go when it ends, so the garbage collector rests until then: looking through all
+that a broker holds takes it a second, with the GIL.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from kafkapy.broker.metric_names import METRICS, family
+from kafkapy.garbage import resting
 
 __all__ = ["Filter", "Samples", "encode_in_slices"]
 
@@ -49,8 +52,17 @@ class Samples:
         """Rest, after every SLICE calls."""
         self._steps += 1
         if self._steps >= SLICE:
-            self._steps = 0
-            time.sleep(REST_S)
+            self.rest()
+
+    def rest(self) -> None:
+        """Rest now."""
+        self._steps = 0
+        time.sleep(REST_S)
+
+    @property
+    def full(self) -> bool:
+        """Whether more samples by partition are only counted."""
+        return self._left <= 0
 
     def add(self, name: str, value: float, *labels: str) -> None:
         """Add a sample."""
@@ -80,6 +92,11 @@ class _Part(Collector):
 
 def encode_in_slices(collector: Collector, encode: Callable[[Any], bytes]) -> bytes:
     """The exposition of all metrics by an encoder of prometheus_client, slice by slice."""
+    with resting():
+        return _encoded(collector, encode)
+
+
+def _encoded(collector: Collector, encode: Callable[[Any], bytes]) -> bytes:
     parts = []
     end = b""
     for metric in collector.collect():

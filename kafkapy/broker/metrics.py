@@ -21,6 +21,7 @@ from kafkapy._speedups.log.cut import flush_times
 from kafkapy.broker.metric_names import METRICS, family
 from kafkapy.broker.metric_samples import Filter, Samples
 from kafkapy.broker.quota_metrics import add_quotas
+from kafkapy.broker.telemetry_metrics import add_clients
 from kafkapy.broker.topic_metrics import add_groups, add_topics
 from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
@@ -145,9 +146,15 @@ class BrokerCollector(Collector):
         self._gone: Counter[str] = Counter()
 
     def collect(self) -> Iterable[Metric]:
-        """Every metric of METRICS with its samples, in that order."""
+        """Every metric of METRICS with its samples, in that order.
+
+        A caller that drops each frees it before the next.
+        """
         with self._scraping:
-            return self._collect()
+            found = self._collect()
+        found.reverse()
+        while found:
+            yield found.pop()
 
     def _collect(self) -> list[Metric]:
         config = self._server.context.config
@@ -171,6 +178,7 @@ class BrokerCollector(Collector):
         self._transactions(add, families["kafka_server_addpartitionstotxnmanager_verificationtimems"])
         self._network(add)
         add_quotas(samples, self._server.context.client_quotas)
+        add_clients(add, self._server.context.telemetry)
         add("kafkapy_build_info", 1, __version__, platform.python_version())
         add("kafkapy_metrics_seriesdropped", samples.dropped)
         return list(families.values())

@@ -7,9 +7,10 @@ coordinator, and the controller the rest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
-from kafkapy.broker.metric_samples import Filter, Samples
+from kafkapy.broker.metric_samples import SLICE, Filter, Samples
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from kafkapy.metadata.cache import PartitionMetadata
 
 __all__ = ["add_groups", "add_topics"]
+
+BEYOND: Final = 2000
+"""Offsets between two rests when they are only summed: less than a millisecond."""
 
 Logs = Mapping[TopicPartition, "PartitionLog"]
 
@@ -83,24 +87,35 @@ def _add_group(
     if group is not None:
         samples.add("kafka_consumergroup_members", len(group.members), group_id)
     sums: dict[str, list[int]] = {}
-    shown: dict[str, bool] = {}
-    for partition, committed in list(shard.store.of_group(group_id).items()):
-        topic, number = partition
-        visible = shown.get(topic)
-        if visible is None:
-            visible = shown[topic] = topics(topic)
-        if not visible:
-            samples.step()
-            continue
-        total = sums.setdefault(topic, [0, 0, 0])
-        total[0] += committed.offset
-        samples.add_bounded("kafka_consumergroup_current_offset", committed.offset, group_id, topic, str(number))
-        end = ends.get(partition)
-        if end is not None:
-            lag = max(end - committed.offset, 0)
-            total[1] += lag
-            total[2] += 1
-            samples.add_bounded("kafka_consumergroup_lag", lag, group_id, topic, str(number))
+    total: list[int] | None = None
+    last: str | None = None
+    committed = iter(list(shard.store.of_group(group_id).items()))
+    while some := list(islice(committed, BEYOND if samples.full else SLICE)):
+        full = samples.full
+        for partition, found in some:
+            topic, number = partition
+            offset = found.offset
+            if topic != last:
+                last = topic
+                total = sums.get(topic)
+                if total is None and topics(topic):
+                    total = sums[topic] = [0, 0, 0]
+            if total is None:
+                continue
+            total[0] += offset
+            end = ends.get(partition)
+            if end is not None:
+                lag = end - offset if end > offset else 0
+                total[1] += lag
+                total[2] += 1
+            if full:
+                samples.dropped += 1 if end is None else 2
+                continue
+            labels = group_id, topic, str(number)
+            samples.add_bounded("kafka_consumergroup_current_offset", offset, *labels)
+            if end is not None:
+                samples.add_bounded("kafka_consumergroup_lag", lag, *labels)
+        samples.rest()
     for topic, (offsets, lag, known) in sums.items():
         samples.add("kafka_consumergroup_current_offset_sum", offsets, group_id, topic)
         if known:

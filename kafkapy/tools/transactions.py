@@ -19,7 +19,7 @@ from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
-    from kafkapy.clients.admin.transactions import ProducerState, TransactionListing
+    from kafkapy.clients.admin.transactions import ProducerState, TransactionDescription, TransactionListing
 
 __all__ = ["transactions"]
 
@@ -34,6 +34,7 @@ LIST_COLUMNS = (
     Column("producer_id", right=True),
     Column("state"),
 )
+AGE_COLUMNS = (Column("start_time", "since"), Column("duration_ms", right=True))
 DESCRIBE_COLUMNS = (
     Column("transactional_id", "transactional id"),
     Column("coordinator", right=True),
@@ -41,8 +42,7 @@ DESCRIBE_COLUMNS = (
     Column("producer_epoch", "epoch", right=True),
     Column("state"),
     Column("timeout_ms", right=True),
-    Column("start_time", "since"),
-    Column("duration_ms", right=True),
+    *AGE_COLUMNS,
     Column("partitions"),
 )
 PRODUCER_COLUMNS = (
@@ -108,33 +108,44 @@ def list_(
             duration_filter_ms=duration,
             transactional_id_pattern=pattern,
         )
-        if two_phase:
-            found = _without_timeout(admin, found)
+        described = _without_timeout(admin, found) if two_phase else {}
     rows = [
         {
             "transactional_id": each.transactional_id,
             "coordinator": broker,
             "producer_id": each.producer_id,
             "state": each.state.value,
+            **(_age(described[each.transactional_id]) if two_phase else {}),
         }
         for broker, listings in found.items()
         for each in listings
+        if not two_phase or each.transactional_id in described
     ]
     filtered = bool(states or two_phase or producers or duration or pattern)
     other = "No transactional id matches. kafkapy transactions list shows all."
     empty = other if filtered else "No producer of the cluster uses transactions."
-    Output(as_json).rows(sorted(rows, key=lambda row: str(row["transactional_id"])), LIST_COLUMNS, empty)
+    columns = (*LIST_COLUMNS, *AGE_COLUMNS) if two_phase else LIST_COLUMNS
+    Output(as_json).rows(sorted(rows, key=lambda row: str(row["transactional_id"])), columns, empty)
 
 
 def _without_timeout(
     admin: KafkaAdminClient, found: dict[int, list[TransactionListing]]
-) -> dict[int, list[TransactionListing]]:
-    """The listings whose transactions have no timeout."""
+) -> dict[str, TransactionDescription]:
+    """The ids of the listings whose open transactions have no timeout."""
     names = [each.transactional_id for listings in found.values() for each in listings]
     described = admin.describe_transactions(names) if names else {}
     return {
-        broker: [each for each in listings if described[each.transactional_id].transaction_timeout_ms == NO_TIMEOUT_MS]
-        for broker, listings in found.items()
+        name: each
+        for name, each in described.items()
+        if each.transaction_timeout_ms == NO_TIMEOUT_MS and each.state.value == "Ongoing"
+    }
+
+
+def _age(found: TransactionDescription) -> Row:
+    start_ms = found.transaction_start_time_ms
+    return {
+        "start_time": time_text(start_ms),
+        "duration_ms": int(time.time() * 1000) - start_ms if start_ms >= 0 else None,
     }
 
 
@@ -149,7 +160,6 @@ def describe(settings: dict[str, object], ids: tuple[str, ...], as_json: bool) -
             found = admin.describe_transactions(ids)
         except TransactionalIdNotFoundError as error:
             raise no_transactional_id(admin, ids) or error from None
-    now_ms = int(time.time() * 1000)
     rows = [
         {
             "transactional_id": name,
@@ -158,8 +168,7 @@ def describe(settings: dict[str, object], ids: tuple[str, ...], as_json: bool) -
             "producer_epoch": each.producer_epoch,
             "state": each.state.value,
             "timeout_ms": None if each.transaction_timeout_ms == NO_TIMEOUT_MS else each.transaction_timeout_ms,
-            "start_time": time_text(each.transaction_start_time_ms),
-            "duration_ms": now_ms - each.transaction_start_time_ms if each.transaction_start_time_ms >= 0 else None,
+            **_age(each),
             "partitions": list(map(str, sorted(each.topic_partitions))),
         }
         for name, each in found.items()
@@ -313,6 +322,7 @@ def complete(
 
     Its producer is gone, and has left the transaction prepared (KIP-939). A producer that is still there is fenced.
     """
+    from kafkapy.clients.admin.transactions import OUTCOMES
     from kafkapy.clients.producer.transactional_requests import PreparedTxnState
 
     if (outcome is None) == (if_prepared is None):
@@ -324,11 +334,14 @@ def complete(
     with connected(settings) as admin:
         check_transactional_ids(admin, [transactional_id])  # one that is new would be made
         committed = admin.complete_transaction(transactional_id, outcome == "commit", prepared)
+        state = admin.describe_transactions([transactional_id])[transactional_id].state if committed is None else None
+    last = None if state is None else OUTCOMES.get(state)
     output = Output(as_json)
     if as_json:
-        output.json({"transactional_id": transactional_id, "committed": committed})
+        output.json({"transactional_id": transactional_id, "committed": committed, "last_committed": last})
     elif committed is None:
-        output.say(f"Transactional id {transactional_id} has no open transaction.")
+        known = "" if last is None else f"; its last one is {'committed' if last else 'aborted'}"
+        output.say(f"Transactional id {transactional_id} has no open transaction{known}.")
     else:
         output.say(f"The transaction of {transactional_id} is {'committed' if committed else 'aborted'}.")
 

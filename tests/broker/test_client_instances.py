@@ -101,7 +101,7 @@ def test_one_push_right_after_a_get_is_free_and_the_next_one_waits() -> None:
     assert world.push(instance) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     world.now_ms += 1000
     assert world.push(instance) is ErrorCode.NONE
-    assert world.instances.counts["throttled"] == 1
+    assert world.instances.throttled == 1
 
 
 def test_the_last_push_is_free_and_nothing_follows_it() -> None:

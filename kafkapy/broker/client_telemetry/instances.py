@@ -100,7 +100,7 @@ class ClientInstances:
         self._version = 0
         self._instances: OrderedDict[UUID, Instance] = OrderedDict()
         """The least recently seen come first."""
-        self.counts = dict.fromkeys(("get", "push", "unknown_subscription", "throttled", "refused"), 0)
+        self.unknown_subscriptions = self.throttled = 0
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -120,12 +120,11 @@ class ClientInstances:
 
         A client asks earlier when its subscription is not known any more.
         """
-        self.counts["get"] += 1
         now_ms = self._clock_ms()
         instance = self._instance(client, now_ms)
         last = max(instance.last_get_ms, instance.last_push_ms)
         if last >= 0 and now_ms - last < instance.interval_ms and instance.last_error not in CHANGED:
-            self.counts["throttled"] += 1
+            self.throttled += 1
             instance.last_error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
             raise error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, _early(client))
         instance.last_get_ms = now_ms
@@ -140,18 +139,14 @@ class ClientInstances:
         """
         if is_reserved(client.instance_id):
             raise error_for(ErrorCode.INVALID_REQUEST, f"Client instance id {id_text(client.instance_id)} is reserved")
-        self.counts["push"] += 1
         now_ms = self._clock_ms()
         instance = self._instance(client, now_ms)
         try:
             self._check_push(instance, now_ms, subscription_id, terminating, compression, size)
         except KafkaError as error:
             instance.last_error = ErrorCode(error.code)
-            name = {
-                ErrorCode.THROTTLING_QUOTA_EXCEEDED: "throttled",
-                ErrorCode.UNKNOWN_SUBSCRIPTION_ID: "unknown_subscription",
-            }.get(instance.last_error, "refused")
-            self.counts[name] += 1
+            self.throttled += instance.last_error is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            self.unknown_subscriptions += instance.last_error is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
             raise
         instance.terminating = terminating
         instance.last_error = ErrorCode.NONE

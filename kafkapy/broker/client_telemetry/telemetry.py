@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -55,6 +56,9 @@ class ClientTelemetry:
         self._receivers = dict(receivers or {})
         self.series = ClientSeries(config().get_int("kafkapy.client.telemetry.max.series"))
         self.instances = ClientInstances(self.max_bytes, self.series.forget)
+        self.exports = self.export_errors = 0
+        """Pushes that receivers took, and that they refused."""
+        self.export_ms = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-client-telemetry")
 
     def max_bytes(self) -> int:
@@ -83,9 +87,13 @@ class ClientTelemetry:
             raise error_for(ErrorCode.INVALID_RECORD, f"The metrics cannot be read: {error}") from None
         self.series.take(client, metrics)
         for name, receiver in self._receivers.items():
+            began_s = time.perf_counter()
             try:
                 receiver.receive(client, metrics)
+                self.exports += 1
+                self.export_ms += (time.perf_counter() - began_s) * 1000
             except Exception as error:
+                self.export_errors += 1
                 logger.exception(
                     "The client telemetry receiver %s failed for client %s", name, id_text(client.instance_id)
                 )

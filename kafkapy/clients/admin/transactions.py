@@ -68,6 +68,8 @@ class TransactionState(StrEnum):
         return cls.UNKNOWN
 
 
+OUTCOMES = {TransactionState.COMPLETE_COMMIT: True, TransactionState.COMPLETE_ABORT: False}
+"""Whether the last transaction was committed."""
 OPEN_STATES = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
@@ -264,20 +266,35 @@ class TransactionAdmin(PartitionAdmin):
 
         Its producer may be gone; it is fenced where the broker can keep an open transaction for another. With
         `prepared`, a producer id and epoch, the transaction is committed if it is that producer's, and aborted
-        otherwise; `committed` is not looked at. Returns whether it was committed; None without an open transaction.
+        otherwise; `committed` is not looked at. Returns whether it was committed; None without an open transaction,
+        whose producer is left alone. Raises TransactionalIdNotFoundError.
         """
         deadline = self.deadline()
+        sent: list[bool] = []
 
         async def ask(node: int, ids: list[str]) -> dict[str, Any]:
-            return {each: await self._completed(node, each, committed, prepared, deadline) for each in ids}
+            return {each: await self._completed(node, each, committed, prepared, deadline, sent) for each in ids}
 
         located = self.at_coordinators(CoordinatorType.TRANSACTION, deadline)
         (outcome,) = raise_first(await self.drive([transactional_id], located, ask, deadline))[transactional_id]
         return None if outcome is None else bool(outcome)
 
     async def _completed(
-        self, node: int, transactional_id: str, committed: bool, prepared: tuple[int, int] | None, deadline: Deadline
+        self,
+        node: int,
+        transactional_id: str,
+        committed: bool,
+        prepared: tuple[int, int] | None,
+        deadline: Deadline,
+        sent: list[bool],
     ) -> tuple[bool | None] | KafkaError:
+        """`sent`: the outcomes that were asked for, whose answers may be lost."""
+        found = (await self._describe([transactional_id]))[transactional_id]
+        if isinstance(found, KafkaError):
+            return found
+        if found.state not in OPEN_STATES:
+            asked = bool(sent) and found.state in OUTCOMES and OUTCOMES[found.state] is sent[-1]
+            return (sent[-1] if asked else None,)
         request = InitProducerIdRequest(
             transactional_id=transactional_id,
             transaction_timeout_ms=FENCING_TIMEOUT_MS,
@@ -293,7 +310,6 @@ class TransactionAdmin(PartitionAdmin):
             ongoing = kept.ongoing_txn_producer_id, kept.ongoing_txn_producer_epoch
         except UnsupportedVersionError:
             # Any client may end it that knows its producer.
-            found = (await self.describe_transactions([transactional_id]))[transactional_id]
             is_open = found.state is TransactionState.ONGOING
             ongoing = producer = (found.producer_id, found.producer_epoch) if is_open else (NO_PRODUCER, NO_PRODUCER)
         except KafkaError as error:
@@ -302,6 +318,7 @@ class TransactionAdmin(PartitionAdmin):
             return (None,)
         commits = committed if prepared is None else ongoing == tuple(prepared)
         bumps = self.network.finalized_feature(node, "transaction.version") >= 2
+        sent.append(commits)
         end = EndTxnRequest(
             transactional_id=transactional_id,
             producer_id=producer[0],

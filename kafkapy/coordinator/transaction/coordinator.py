@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -148,8 +149,8 @@ class TransactionCoordinator:
         limit_ms = self.two_phase_max_ms()
         for partition, shard in self.runtime.shards().items():
             for transactional_id in shard.timed_out(self.runtime.clock.time_ms(), limit_ms):
-                later = self._run(partition, _abort_timed_out(transactional_id, limit_ms))
-                later.then(lambda done, name=transactional_id: _log_rollback(name, done))  # type: ignore[misc]
+                log = partial(_log_rollback, transactional_id, shard.transactions[transactional_id].is_two_phase)
+                self._run(partition, _abort_timed_out(transactional_id, limit_ms)).then(log)
 
     def expire(self) -> None:
         """Remove the ids that were unused for transactional.id.expiration.ms."""
@@ -323,8 +324,12 @@ def _expire(transactional_ids: list[str]) -> Operation[TransactionShard, int]:
     return operation
 
 
-def _log_rollback(transactional_id: str, done: Later[Any]) -> None:
+def _log_rollback(transactional_id: str, is_two_phase: bool, done: Later[Any]) -> None:
     if done.error is not None:
         logger.warning("Transaction %s timed out and its rollback failed: %s", transactional_id, done.error)
+    elif done.result() and is_two_phase:
+        logger.warning(
+            "Transaction %s exceeded kafkapy.transaction.two.phase.commit.max.ms and is rolled back", transactional_id
+        )
     elif done.result():
         logger.info("Transaction %s timed out and is rolled back", transactional_id)

@@ -24,7 +24,7 @@ from kafkapy.testing import Broker
 from kafkapy.testing.broker_process import BrokerProcess
 
 pytest.importorskip("pyspark.sql")
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(20000)]
 
 SCRIPT = Path(__file__).with_name("exactly_once_query.py")
 WARM = Path(__file__).with_name("warm")
@@ -32,8 +32,8 @@ ROWS = 400
 PER_BATCH = 200
 STARTS = 4
 """Most starts of a query until it has come to its end."""
-START_S = 900
-"""Most time for one of them."""
+STALLED_S = 900
+"""Most time without a batch or a fault."""
 STARVED_S = 3600
 """Most time of a query whose starts come to nothing because the machine is busy."""
 DECIDED = "END_TXN"
@@ -91,7 +91,7 @@ class KilledQuery:
         while True:
             process = self.start()
             try:
-                if process.wait(START_S) == 0:
+                if self.wait(process) == 0:
                     return True
             finally:
                 process.kill()
@@ -99,6 +99,23 @@ class KilledQuery:
             if STARVED not in output:
                 return False
             assert time.monotonic() < deadline, output[-3000:]
+
+    def wait(self, process: subprocess.Popen[bytes]) -> int:
+        """Until it ends; its exit code. It may take as long as it wants, if only it goes on."""
+        before, deadline = None, 0.0
+        while True:
+            try:
+                return process.wait(2)
+            except subprocess.TimeoutExpired:
+                now = self._come_to()
+                if now != before:
+                    before, deadline = now, time.monotonic() + STALLED_S
+                assert time.monotonic() < deadline, f"the query stands still: {self.output.read_text()[-3000:]}"
+
+    def _come_to(self) -> tuple[int, list[str]]:
+        logs = (self._directory / "checkpoint" / name for name in ("offsets", "commits"))
+        struck = len(self.plan.struck) if self.plan else 0
+        return struck, sorted(f"{log.name} {each.name}" for log in logs if log.is_dir() for each in log.iterdir())
 
     def run(self) -> int:
         """To the end; how often it was started."""
@@ -172,7 +189,6 @@ point, and of an abort on both sides of that point. Python's processes die, or t
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(20000)
 @pytest.mark.parametrize("victims", sorted(EVERYWHERE))
 @pytest.mark.parametrize("protocol", [pytest.param(0, id="v1"), pytest.param(2, id="v2")])
 @pytest.mark.parametrize("broker_has", ["timeouts", "two_phases"])
@@ -235,7 +251,8 @@ def test_each_task_succeeds_at_its_fourth_attempt(query: KilledQuery) -> None:
 def test_two_drivers_on_one_checkpoint(query: KilledQuery) -> None:
     """One of them fails, or both do, and are started again."""
     first, second = query.start(), query.start()
-    assert first.wait(START_S) is not None and second.wait(START_S) is not None
+    query.wait(first)
+    query.wait(second)
     query.run()
     query.check()
 
@@ -255,7 +272,7 @@ def test_the_broker_is_killed_while_a_query_runs(tmp_path: Path, after_s: float)
         timer = broker.kill_after(after_s)
         timer.join()
         broker.start()
-        assert process.wait(START_S) is not None
+        query.wait(process)
         query.run()
         query.check()
 

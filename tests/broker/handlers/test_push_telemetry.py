@@ -73,6 +73,18 @@ def pushed(client: Any, metrics: bytes, **others: Any) -> int:
     return push(client, found.client_instance_id, found.subscription_id, metrics, **others)
 
 
+def counted(address: str) -> dict[str, float]:
+    """The broker's own numbers of client telemetry."""
+    with urllib.request.urlopen(address, timeout=30) as response:
+        families = list(text_string_to_metric_families(response.read().decode()))
+    return {
+        sample.name.removeprefix("kafka_server_client_metrics_").removeprefix("kafkapy_clienttelemetry_"): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name.startswith(("kafka_server_client_metrics_", "kafkapy_clienttelemetry_"))
+    }
+
+
 def scraped(address: str, accept: str = "") -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     request = urllib.request.Request(address, headers={"Accept": accept})
     with urllib.request.urlopen(request, timeout=30) as response:
@@ -164,3 +176,31 @@ def test_hostile_payloads_are_refused_and_the_broker_goes_on(pushing: Any) -> No
     found = scraped(address)
     assert "kafka_client_x" in found and "kafka_client_1_0___" in found
     assert all("up" not in labels for labels in found["kafka_client_x"])
+
+
+def test_the_broker_counts_clients_pushes_and_series(pushing: Any, receiver: Receiver) -> None:
+    client, address = pushing
+    before = counted(address)
+    assert pushed(client, otlp({"a": 1, "a.b": 2})) == ErrorCode.NONE
+    assert pushed(client, otlp({"bad": 1})) == ErrorCode.INVALID_RECORD
+    found = get(client)
+    assert push(client, found.client_instance_id, found.subscription_id + 1) == ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    clash = otlp({"c_total": 1}, {"c": 1})
+    assert push(client, found.client_instance_id, found.subscription_id, clash, terminating=True) == ErrorCode.NONE
+    after = counted(address)
+    assert after.pop("plugin_export_timems_total") > before.pop("plugin_export_timems_total")
+    assert {name: after[name] - before[name] for name in after} == {
+        "instance_count": 3,
+        "unknown_subscription_request_total": 1,
+        "throttle_total": 0,
+        "plugin_export_total": 2,
+        "plugin_error_total": 1,
+        "series": 4,
+        "pointsdropped_total": 1,
+    }
+
+    def throttled() -> bool:
+        return bool(get(client, found.client_instance_id).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+    wait_until(throttled, "one of two requests is early")
+    assert counted(address)["throttle_total"] == before["throttle_total"] + 1

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -13,20 +16,24 @@ from click.testing import CliRunner
 from clients.producer.test_prepared_transactions import committed, state_of
 from waiting import wait_until
 
-from kafkapy import KafkaAdminClient, KafkaProducer
+from kafkapy import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkapy.admin import ConfigResource, TransactionState
 from kafkapy.aio import AIOKafkaProducer
+from kafkapy.clients.admin.transactions import TransactionAdmin
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
 from kafkapy.coordinator.transaction.metadata import TWO_PHASE_TIMEOUT_MS
 from kafkapy.errors import (
     ConfigError,
     IllegalStateError,
+    KafkaConnectionError,
     ProducerFencedError,
     TransactionalIdAuthorizationFailedError,
     UnsupportedVersionError,
 )
+from kafkapy.protocol.messages.end_txn import EndTxnRequest
 from kafkapy.testing import Broker
 from kafkapy.tools.cli import main as cli
+from kafkapy.types import TopicPartition
 
 
 @pytest.fixture(scope="module")
@@ -190,14 +197,111 @@ def test_the_command_line(cluster: Broker, name: str) -> None:
         assert done.exit_code == 0, done.output
         return json.loads(done.output)
 
-    assert name in {each["transactional_id"] for each in run("list", "--two-phase")}
+    (listed,) = [each for each in run("list", "--two-phase") if each["transactional_id"] == name]
+    assert listed["duration_ms"] >= 0 and listed["start_time"].startswith("20")
+    assert "duration_ms" not in run("list")[0]
     assert run("describe", name)[0]["timeout_ms"] is None
-    assert run("complete", name, "--if-prepared", str(state)) == {"transactional_id": name, "committed": True}
-    assert run("complete", name, "--abort") == {"transactional_id": name, "committed": None}
+    about = {"transactional_id": name, "committed": True, "last_committed": None}
+    assert run("complete", name, "--if-prepared", str(state)) == about
+    assert run("complete", name, "--abort") == about | {"committed": None, "last_committed": True}
     assert name not in {each["transactional_id"] for each in run("list", "--two-phase")}
+    again = CliRunner().invoke(cli, ["transactions", "complete", name, "--abort", *server])
+    assert again.output == f"Transactional id {name} has no open transaction; its last one is committed.\n"
     for wrong in ((), ("--commit", "--if-prepared", "1:1"), ("--if-prepared", "x")):
         assert CliRunner().invoke(cli, ["transactions", "complete", name, *wrong, *server]).exit_code == 2
     assert committed(cluster, name) == 1
+
+
+def test_a_producer_without_an_open_transaction_is_left_alone(cluster: Broker, name: str) -> None:
+    with producer_of(cluster, name) as producer:
+        producer.init_transactions()
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            assert admin.complete_transaction(name) is None
+        for _ in range(2):
+            producer.begin_transaction()
+            producer.send(name, b"value")
+            producer.commit_transaction()
+            with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+                assert admin.complete_transaction(name, False) is None
+    assert committed(cluster, name) == 2
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_the_answer_of_the_end_is_lost(
+    cluster: Broker, name: str, commits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call is repeated, and knows what it has done."""
+    prepared(cluster, name)
+    send, lost = TransactionAdmin.send, []
+
+    async def lossy(admin: TransactionAdmin, node: int, request: Any, *arguments: Any, **keywords: Any) -> Any:
+        answer = await send(admin, node, request, *arguments, **keywords)
+        if isinstance(request, EndTxnRequest) and not lost:
+            lost.append(request)
+            raise KafkaConnectionError("The connection of a test is closed")
+        return answer
+
+    monkeypatch.setattr(TransactionAdmin, "send", lossy)
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        assert admin.complete_transaction(name, commits) is commits
+        assert admin.complete_transaction(name, not commits) is None
+    assert lost
+    assert committed(cluster, name) == int(commits)
+
+
+KILLED = """
+import os, signal, sys
+from kafkapy import KafkaProducer
+
+producer = KafkaProducer(
+    bootstrap_servers=sys.argv[1], transactional_id=sys.argv[2], transaction_two_phase_commit_enable=True
+)
+producer.init_transactions()
+producer.begin_transaction()
+producer.send(sys.argv[2], b"prepared")
+print(producer.prepare_transaction(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("by", ["--commit", "--abort", "--if-prepared"])
+def test_readers_go_on_when_an_operator_ends_what_a_killed_producer_has_left(
+    cluster: Broker, name: str, by: str
+) -> None:
+    server = cluster.bootstrap_servers
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, server, name], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    with KafkaProducer(bootstrap_servers=server) as other:
+        place = TopicPartition(name, 0)
+        for partition in range(2):
+            other.send(name, b"behind", partition=partition)
+        other.flush()
+    with KafkaConsumer(
+        bootstrap_servers=server, isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign([place, place._replace(partition=1)])
+        # The other partition is free, and this one is not.
+        assert read(consumer, 1) == [b"behind"]
+        assert sum(consumer.end_offsets(list(consumer.assignment())).values()) == 1
+        end = [by, killed.stdout.strip()] if by == "--if-prepared" else [by]
+        done = CliRunner().invoke(cli, ["transactions", "complete", name, *end, "-b", server])
+        assert done.output == f"The transaction of {name} is {'aborted' if by == '--abort' else 'committed'}.\n"
+        assert read(consumer, 1 if by == "--abort" else 2) == [b"prepared", b"behind"][by == "--abort" :]
+
+
+def read(consumer: KafkaConsumer, count: int) -> list[bytes]:
+    """So many records, and no other at once."""
+    found: list[bytes] = []
+
+    def polled() -> bool:
+        found.extend(record.value for records in consumer.poll(50).values() for record in records)
+        return len(found) >= count
+
+    wait_until(polled, f"{count} records")
+    assert not consumer.poll(50)
+    return found
 
 
 def test_asyncio(cluster: Broker, name: str) -> None:
