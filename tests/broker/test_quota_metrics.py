@@ -125,7 +125,7 @@ def test_the_configured_number_of_series_bounds_them(tmp_path: Path) -> None:
         alter(admin, {"client-id": None}, producer_byte_rate=1e9)
         for number in range(150):
             produce(client, "t", f"client-{number}")
-        families = BrokerCollector(server).collect()
+        families = list(BrokerCollector(server).collect())
         (rates,) = [family for family in families if family.name == "kafka_server_produce_byterate"]
         shown = {sample.labels["client_id"] for sample in rates.samples}
         assert 0 < len(shown) <= 100
