@@ -16,6 +16,7 @@ import pytest
 from system.raw_client import RawClient, batch, fetch_request, produce_request
 
 from kafkapy.errors import ErrorCode, error_for
+from kafkapy.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.messages.metadata import MetadataRequest
 from kafkapy.records.batches import decode_records, iter_batches
@@ -136,6 +137,44 @@ def test_more_auto_created_topics_than_descriptors(limit: int, in_memory: Path) 
         check_healthy(broker, limit)
 
 
+def fill(directory: Path, count: int) -> None:
+    """Puts so many segments of one record into the directory of a partition; recovery makes their indexes."""
+    data = batch(b"v" * 100)
+    for offset in range(count):
+        (directory / f"{offset:020d}.log").write_bytes(offset.to_bytes(8, "big") + data[8:])
+
+
+def test_a_log_of_more_segments_than_descriptors_moves_while_it_is_read(in_memory: Path) -> None:
+    count, limit = 1000, 256
+    dirs = [in_memory / name for name in ("one", "two")]
+    broker = broker_with(limit, in_memory / "broker", log_dirs=",".join(map(str, dirs)))
+    with broker:
+        client = RawClient(broker.bootstrap)
+        create(client, "many", segment_bytes="200", retention_ms="-1")
+        (old,) = [path for path in dirs if (path / "many-0").exists()]
+        (new,) = [path for path in dirs if path != old]
+        broker.stop()
+        fill(old / "many-0", count)
+        (old / ".kafka_cleanshutdown").unlink()
+        (old / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+        broker.start(120)
+        client = RawClient(broker.bootstrap)
+        topic = AlterReplicaLogDirsRequest.Dir.Topic(name="many", partitions=[0])
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDirsRequest.Dir(path=str(new), topics=[topic])])
+        assert client.call(request, 2).results[0].partitions[0].error_code == 0
+        deadline = time.monotonic() + 120
+        offset = 0
+        while (old / "many-0").exists() or not (new / "many-0").exists():
+            assert time.monotonic() < deadline, "the log does not move"
+            assert values(client, "many", offset) == [b"v" * 100]
+            offset = (offset + 7) % count
+        for offset in range(0, count, 3):
+            assert values(client, "many", offset) == [b"v" * 100]
+        assert produce(client, "many", b"end") == 0
+        check_healthy(broker, limit)
+        assert "cannot be moved" not in broker.log_path.read_text()
+
+
 def test_ten_thousand_segments_under_256_descriptors(in_memory: Path) -> None:
     count, limit = 10_000, 256
     broker = broker_with(limit, in_memory)
@@ -143,11 +182,7 @@ def test_ten_thousand_segments_under_256_descriptors(in_memory: Path) -> None:
         client = RawClient(broker.bootstrap)
         create(client, "many", segment_bytes="200", retention_ms="-1")
         broker.stop()
-        directory = in_memory / "logs" / "many-0"
-        data = batch(b"v" * 100)
-        for offset in range(count):
-            path = directory / f"{offset:020d}.log"
-            path.write_bytes(offset.to_bytes(8, "big") + data[8:])
+        fill(in_memory / "logs" / "many-0", count)
         # Without the marker of a clean stop, and without indexes: everything is recovered.
         (in_memory / "logs" / ".kafka_cleanshutdown").unlink()
         (in_memory / "logs" / "recovery-point-offset-checkpoint").unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from interop.clients import ConfluentClient
 from system.raw_client import RawClient, batch, fetch_request, produce_request
 from system.slow_files import OPEN, READ, RENAME, SYNC, WRITE, SlowFiles
 
+from kafkapy.protocol.header import decode_response
 from kafkapy.testing.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.alone
@@ -223,6 +224,43 @@ def test_a_broker_stops_while_its_disk_is_slow(tmp_path: Path) -> None:
         time.sleep(0.1)
         assert rig.broker.stop() == 0
         client.close()
+
+
+def test_no_produce_is_overtaken_by_many_newcomers(rig: Rig) -> None:
+    """Each keeps its place in the queue of a partition that takes a hundred a second."""
+    clients, produces, most_overtakers = 40, 10, 4
+    sent: list[tuple[float, float, int]] = []  # before and after the bytes went, and the offset
+    problems: list[BaseException] = []
+    ready = threading.Barrier(clients)
+
+    def produce(number: int) -> None:
+        try:
+            client = rig.client()
+            request = produce_request("slow", batch(b"%d" % number))
+            ready.wait(60)
+            for _ in range(produces):
+                began = time.monotonic()
+                client.send(request, 9)
+                went = time.monotonic()
+                answer = decode_response(0, 9, client.receive_frame())[1].responses[0].partition_responses[0]
+                assert answer.error_code == 0
+                sent.append((began, went, answer.base_offset))
+            client.close()
+        except BaseException as problem:
+            problems.append(problem)
+
+    rig.disk.be_slow("/slow-0/", 10, WRITE)
+    threads = [threading.Thread(target=produce, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+        assert not thread.is_alive()
+    rig.disk.be_fast()
+    assert not problems, problems
+    assert len({offset for _, _, offset in sent}) == clients * produces
+    overtakers = [sum(began > went and offset < own for began, _, offset in sent) for _, went, own in sent]
+    assert max(overtakers) <= most_overtakers, sorted(overtakers)[-20:]
 
 
 def take_over_often(rig: Rig, seconds: float) -> None:

@@ -8,9 +8,9 @@ from kafkapy._speedups.log.layout cimport AppendOptions, AppendResult, AppendSta
 cdef AppendStatus append_refused(LogState* log, int64_t size) noexcept nogil
 # `origin` is producer_state's AppendOrigin. ORIGIN_REPLICATION keeps the batches' own offsets and epochs.
 cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options,
-                                 const Waiter* waiter, int origin, AppendResult* result) noexcept nogil
+                                 Waiter* waiter, int origin, AppendResult* result) noexcept nogil
 # Validates the one (or, for internal appends, each) batch in data, patches offset, epoch and append time in place,
 # writes it, advances the log end and, when this broker is the whole ISR, the high watermark; then wakes waiters.
 # `waiter` is used only for LOG_PARK_SEGMENT.
 cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options,
-                             const Waiter* waiter, AppendResult* result) noexcept nogil
+                             Waiter* waiter, AppendResult* result) noexcept nogil

@@ -24,6 +24,7 @@ from kafkapy._speedups.base.error_codes cimport (
     ERROR_OFFSET_OUT_OF_RANGE,
 )
 from kafkapy._speedups.base.posix cimport (
+    atomic_add,
     atomic_count,
     atomic_store,
     is_shortage,
@@ -79,16 +80,12 @@ from kafkapy._speedups.log.segment cimport (
     segment_write,
 )
 from kafkapy._speedups.log.state cimport (
-    TURN_FREE,
-    TURN_SLOW,
-    Turn,
     active_segment,
     advance_high_watermark_locked,
-    await_turn_locked,
-    begin_turn_locked,
     check_state_locked,
-    end_turn_locked,
     fire,
+    leave_turn_locked,
+    log_remove_waiters,
     remember_batch_locked,
     set_offline_locked,
     switch_segment_locked,
@@ -98,6 +95,19 @@ from kafkapy._speedups.log.state cimport (
     want_segment_locked,
 )
 from kafkapy._speedups.log.transaction_index cimport write_aborted_transactions
+from kafkapy._speedups.log.turns cimport (
+    TURN_FREE,
+    TURN_SLOW,
+    Turn,
+    await_turn_locked,
+    begin_turn_locked,
+    end_turn_locked,
+    is_called_locked,
+    is_fair_locked,
+    park_locked,
+    patient_waiter,
+    was_slow_locked,
+)
 from kafkapy._speedups.records.file_records cimport SCAN_FOUND, BatchScan, scan_next, scan_start
 from kafkapy._speedups.records.record_batch cimport (
     ATTRIBUTES_AT,
@@ -110,20 +120,10 @@ from kafkapy._speedups.records.record_batch cimport (
 )
 
 
-cdef AppendStatus park_for_segment_locked(LogState* log, const Waiter* waiter) noexcept nogil:
-    cdef Waiter entry
+cdef AppendStatus park_for_segment_locked(LogState* log, Waiter* waiter) noexcept nogil:
     want_segment_locked(log)
-    if waiter != NULL:
-        entry = waiter[0]
-        entry.kind = WAIT_SEGMENT
-        log.waiters.push_back(entry)
-    return LOG_PARK_SEGMENT
-
-
-cdef AppendStatus park_for_turn_locked(LogState* log, const Waiter* waiter) noexcept nogil:
-    cdef Waiter entry = waiter[0]
-    entry.kind = WAIT_TURN
-    log.waiters.push_back(entry)
+    if waiter.wake != NULL:
+        park_locked(log, WAIT_SEGMENT, waiter)
     return LOG_PARK_SEGMENT
 
 
@@ -178,6 +178,7 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
     cdef CompletedTransaction completed
     cdef AbortedWrite unwritten
     cdef NetworkThread* thread
+    cdef int64_t* slow = NULL
     cdef int32_t index_interval = log.config.index_interval_bytes
     cdef size_t i
     cdef int failure
@@ -194,12 +195,18 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
         if not batch.header.attributes & CONTROL_FLAG and batch.header.max_timestamp > newest_record:
             newest_record = batch.header.max_timestamp
         messages[0] += batch.header.record_count if batch.header.record_count > 0 else 0
+    if was_slow_locked(log):
+        # The disk is slow: a network thread gives its Processor away at once, and later requests come into the queue.
+        slow = &private_of(log).slow
+        atomic_add(slow, 1)
     begin_turn_locked(log)
     segment_ref(active)
     pthread_mutex_unlock(&log.mutex)
-    thread = blocking_begin(NULL)
+    thread = blocking_begin(slow)
     failure = segment_write(active, data, size, offset - 1, max_timestamp, offset_of_max, index_interval)
     blocking_end(thread)
+    if slow != NULL:
+        atomic_add(slow, -1)
     pthread_mutex_lock(&log.mutex)
     end_turn_locked(log)
     if failure:
@@ -280,7 +287,7 @@ cdef void open_active(LogState* log, SegmentState* active, int64_t size) noexcep
 
 
 cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options,
-                                 const Waiter* waiter, int origin, AppendResult* result) noexcept nogil:
+                                 Waiter* waiter, int origin, AppendResult* result) noexcept nogil:
     cdef LogConfigState config
     cdef vector[CheckedBatch] batches
     cdef bint aborted = False
@@ -293,6 +300,11 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
     cdef size_t i
     cdef int verdict
     cdef AppendStatus status = LOG_APPENDED
+    cdef Waiter patient
+    cdef bint called
+    if waiter == NULL:
+        patient_waiter(&patient)
+        waiter = &patient
     memset(result, 0, sizeof(AppendResult))
     result.base_offset = -1
     result.last_offset = -1
@@ -315,14 +327,19 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             segment_ref(active)
         else:
             active = NULL
+    called = is_called_locked(log, waiter.owner, waiter.token)
     pthread_mutex_unlock(&log.mutex)
     if verdict:
+        if called:
+            log_remove_waiters(log, waiter.owner, waiter.token, False)
         refuse(result, verdict, NULL)
         return refused(log, size, origin)
     # The first request that needs the file of a loaded log opens it here, where no thread waits for the mutex.
     if active != NULL:
         open_active(log, active, active_size)
     verdict = check_all(data, size, &config, options, origin, &batches, result)
+    if verdict and called:
+        log_remove_waiters(log, waiter.owner, waiter.token, False)
     if verdict < 0:
         return LOG_PARK_WORK if verdict == CHECK_BY_WORKER else LOG_PARK_VALIDATE
     if verdict:
@@ -343,9 +360,10 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             refuse(result, verdict, NULL)
             status = LOG_REFUSED
             break
-        turn = await_turn_locked(log, waiter == NULL)
+        turn = await_turn_locked(log, waiter)
         if turn == TURN_SLOW:
-            status = park_for_turn_locked(log, waiter)
+            park_locked(log, WAIT_TURN, waiter)
+            status = LOG_PARK_SEGMENT
             break
         if turn != TURN_FREE:
             continue
@@ -389,8 +407,10 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
                 status = park_for_segment_locked(log, waiter)
                 break
             verdict = switch_segment_locked(log, first_offset, options.now_ms)
-            # Appends that parked meanwhile may go on, whether this append succeeds or fails.
-            take_waiters_locked(log, log.offline_errno != 0, &woken)
+            # Appends that parked meanwhile may go on, whether this append succeeds or fails; in order while turns are
+            # handed over, so this one goes first.
+            if log.offline_errno or not is_fair_locked(log):
+                take_waiters_locked(log, log.offline_errno != 0, &woken)
             wake_segment_waiters_locked(log, &woken)
             if is_shortage(verdict):
                 refuse(result, ERROR_KAFKA_STORAGE_ERROR, "Descriptors or memory are short: try again.")
@@ -439,6 +459,8 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
         if not log.waiters.empty():
             take_waiters_locked(log, False, &woken)
         break
+    if private_of(log).turn_queue or private_of(log).next_turn.owner != NULL:
+        leave_turn_locked(log, waiter, &woken)
     pthread_mutex_unlock(&log.mutex)
 
     if config.log_append_time and origin == ORIGIN_CLIENT and (status == LOG_PARK_SEGMENT or status == LOG_PARK_VERIFY):
@@ -466,19 +488,23 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
 
 cdef void wake_segment_waiters_locked(LogState* log, vector[Waiter]* out) noexcept nogil:
     """Takes out the appends that wait for a segment, although the prepared one is used up now: the new active segment
-    has room."""
+    has room. While turns are handed over, these appends wait for their turns instead."""
+    cdef bint fair = is_fair_locked(log)
     cdef size_t i, kept = 0
     for i in range(log.waiters.size()):
-        if log.waiters[i].kind == WAIT_SEGMENT:
+        if log.waiters[i].kind == WAIT_SEGMENT and not fair:
             out.push_back(log.waiters[i])
-        else:
-            log.waiters[kept] = log.waiters[i]
-            kept += 1
+            continue
+        if log.waiters[i].kind == WAIT_SEGMENT:
+            log.waiters[i].kind = WAIT_TURN
+            private_of(log).turn_queue += 1
+        log.waiters[kept] = log.waiters[i]
+        kept += 1
     log.waiters.resize(kept)
 
 
 cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const AppendOptions* options,
-                             const Waiter* waiter, AppendResult* result) noexcept nogil:
+                             Waiter* waiter, AppendResult* result) noexcept nogil:
     cdef AppendStatus status = append_batches(log, data, size, options, waiter,
                                               ORIGIN_CLIENT if options.api_version >= 0 else ORIGIN_COORDINATOR, result)
     # With a control plane, a worker syncs, and a request that needs the acknowledgement waits for WAIT_FLUSHED.

@@ -15,7 +15,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.event_queue cimport EventQueueState
 from kafkapy._speedups.base.posix cimport pthread_cond_t, pthread_mutex_t
-from kafkapy._speedups.log.layout cimport AppendOptions, AppendResult, LogState
+from kafkapy._speedups.log.layout cimport AppendOptions, AppendResult, LogState, Waiter
 from kafkapy._speedups.log.workers cimport LogWorkersState
 
 cdef cppclass AppenderState:
@@ -36,6 +36,7 @@ cdef cppclass WorkerAppend:         # owned by the worker that runs it, then by 
     int64_t size
     AppendOptions options
     AppendResult result
+    Waiter waiter                   # keeps its place in the log's queue
     bint awaited
     bint ended
     int64_t given_ns

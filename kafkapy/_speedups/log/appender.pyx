@@ -23,10 +23,10 @@ from kafkapy._speedups.base.posix cimport (
 )
 from kafkapy._speedups.log.append cimport append_batches
 from kafkapy._speedups.log.cut cimport flush_if_due
-from kafkapy._speedups.log.layout cimport LOG_APPENDED, LOG_PARK_SEGMENT, WAIT_SEGMENT, AppendStatus, Waiter
+from kafkapy._speedups.log.layout cimport LOG_APPENDED, LOG_PARK_SEGMENT, WAIT_SEGMENT, AppendStatus
 from kafkapy._speedups.log.partition_log cimport PartitionLog
 from kafkapy._speedups.log.producer_state cimport ORIGIN_COORDINATOR
-from kafkapy._speedups.log.state cimport log_ref, log_unref
+from kafkapy._speedups.log.state cimport log_ref, log_remove_waiters, log_unref
 from kafkapy._speedups.log.workers cimport (
     LogWorkers,
     log_workers_post,
@@ -85,19 +85,14 @@ cdef void append_again(void* owner, uint64_t token) noexcept nogil:
     cdef WorkerAppend* append = <WorkerAppend*>owner
     if not log_workers_post(append.workers, append_work, append):
         append.result.error = ERROR_NOT_LEADER_OR_FOLLOWER
+        log_remove_waiters(append.log, append, 0, False)
         end(append)
 
 
 cdef void append_work(void* subject) noexcept nogil:
     cdef WorkerAppend* append = <WorkerAppend*>subject
     cdef AppendStatus status
-    cdef Waiter waiter
-    waiter.kind = WAIT_SEGMENT
-    waiter.threshold = 0
-    waiter.wake = append_again
-    waiter.owner = append
-    waiter.token = 0
-    status = append_batches(append.log, append.data, append.size, &append.options, &waiter, ORIGIN_COORDINATOR,
+    status = append_batches(append.log, append.data, append.size, &append.options, &append.waiter, ORIGIN_COORDINATOR,
                             &append.result)
     if status == LOG_PARK_SEGMENT:
         return              # append_again has it, perhaps on another thread already
@@ -246,6 +241,11 @@ cdef class LogAppender:
         append.options.verify = False
         append.options.adds_partitions = False
         append.options.guard = 0
+        append.waiter.kind = WAIT_SEGMENT
+        append.waiter.threshold = 0
+        append.waiter.wake = append_again
+        append.waiter.owner = append
+        append.waiter.token = 0
         append.awaited = False
         append.ended = False
         self.next_ticket += 1

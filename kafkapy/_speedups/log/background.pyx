@@ -13,7 +13,8 @@ from kafkapy._speedups.log.cut cimport flush_if_due
 from kafkapy._speedups.log.layout cimport LogState, Waiter
 from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.segment cimport SegmentState, segment_new, segment_unref
-from kafkapy._speedups.log.state cimport fire, lock_settled, log_unref, set_offline_locked, take_waiters_locked
+from kafkapy._speedups.log.state cimport fire, log_unref, set_offline_locked, take_waiters_locked
+from kafkapy._speedups.log.turns cimport lock_settled
 from kafkapy._speedups.log.workers cimport LogWorkersState, log_workers_post, log_workers_ref, log_workers_unref
 
 cdef extern from "<sys/mman.h>" nogil:

@@ -34,7 +34,6 @@ from kafkapy._speedups.log.state cimport (
     floor_segment,
     forget_aborted_summary_locked,
     forget_batches_locked,
-    lock_settled,
     segment_stem,
     set_high_watermark_locked,
     set_offline_locked,
@@ -42,6 +41,7 @@ from kafkapy._speedups.log.state cimport (
     update_last_stable_offset_locked,
 )
 from kafkapy._speedups.log.transaction_index cimport write_aborted_transactions
+from kafkapy._speedups.log.turns cimport lock_settled
 from kafkapy._speedups.records.file_records cimport (
     SCAN_END,
     SCAN_ERROR,

@@ -27,7 +27,8 @@ from kafkapy._speedups.log.describe cimport hold_segments
 from kafkapy._speedups.log.layout cimport LogState, Waiter
 from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.segment cimport SegmentState, segment_new, segment_seal, segment_trim, segment_unref
-from kafkapy._speedups.log.state cimport active_segment, fire, lock_settled, switch_segment_locked, take_waiters_locked
+from kafkapy._speedups.log.state cimport active_segment, fire, switch_segment_locked, take_waiters_locked
+from kafkapy._speedups.log.turns cimport lock_settled
 
 
 from kafkapy.errors import error_for

@@ -9,6 +9,7 @@ appends and the rest go on.
 """
 
 from libc.stdint cimport int64_t, uint8_t
+from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.log.cleaner_throttle cimport CleanerThrottle
@@ -40,6 +41,7 @@ cdef class FutureLogCopy:
     cdef int failure                # errno, with COPY_FAILED
     cdef bint swapping
     cdef vector[SegmentState*] replaced
+    cdef string moving              # the log's directory during a swap; else empty
 
     cdef int copy_piece(self, int64_t max_bytes, int64_t* copied) noexcept nogil
     cdef int put(self, int64_t size, int64_t expected, int64_t* copied) noexcept nogil

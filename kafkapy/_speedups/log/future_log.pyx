@@ -43,14 +43,15 @@ from kafkapy._speedups.log.segment cimport segment_detach, segment_ref, segment_
 from kafkapy._speedups.log.state cimport (
     fire,
     forget_batches_locked,
-    lock_settled,
     segment_stem,
     take_waiters_locked,
     want_flush_locked,
     want_segment_locked,
 )
-from kafkapy._speedups.log.swap cimport final_name, swap_pin
+from kafkapy._speedups.log.swap cimport final_name
 from kafkapy._speedups.log.transaction_index cimport write_aborted_transactions
+from kafkapy._speedups.log.turns cimport lock_settled
+from kafkapy._speedups.records.moved_directories cimport directory_moved, directory_moves
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_BAD_MAGIC,
     BATCH_OK,
@@ -153,9 +154,11 @@ cdef class FutureLogCopy:
                     for i in range(self.replaced.size()):
                         segment_ref(self.replaced[i])
                     pthread_mutex_unlock(&log.mutex)
-                    for i in range(self.replaced.size()):
-                        if failure == 0:
-                            failure = swap_pin(self.replaced[i])
+                    # Readers go on during the renames.
+                    self.moving = private_of(log).directory
+                    failure = 0 if self.moving.empty() else directory_moves(self.moving)
+                    if failure:
+                        self.moving.clear()
                 if outcome != COPY_CAUGHT_UP or failure:
                     self.go_on()
         if failure:
@@ -243,6 +246,9 @@ cdef class FutureLogCopy:
                 segment_detach(self.replaced[i], own)
             segment_unref(self.replaced[i])
         self.replaced.clear()
+        if not self.moving.empty():
+            directory_moved(self.moving)
+            self.moving.clear()
 
     cdef int catch_up(self, int64_t max_bytes, bint paced, int64_t* copied) noexcept nogil:
         cdef int64_t piece

@@ -14,7 +14,8 @@ from kafkapy._speedups.log.layout cimport LogState, Waiter
 from kafkapy._speedups.log.private cimport NEVER_MS, Follower, LogPrivate, private_of
 from kafkapy._speedups.log.recovery cimport EpochEntry, epochs_assign
 from kafkapy._speedups.log.replication cimport ReplicationState, replication_now_ms
-from kafkapy._speedups.log.state cimport advance_high_watermark_locked, fire, lock_settled, take_waiters_locked
+from kafkapy._speedups.log.state cimport advance_high_watermark_locked, fire, take_waiters_locked
+from kafkapy._speedups.log.turns cimport lock_settled
 
 
 cdef bint forget_newer_epochs(vector[EpochEntry]* epochs, int32_t leader_epoch) noexcept nogil:

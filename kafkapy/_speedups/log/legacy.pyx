@@ -31,17 +31,21 @@ from kafkapy._speedups.log.segment cimport (
     segment_write,
 )
 from kafkapy._speedups.log.state cimport (
-    TURN_FREE,
     active_segment,
-    await_turn_locked,
-    begin_turn_locked,
     check_state_locked,
-    end_turn_locked,
     fire,
+    leave_turn_locked,
     set_offline_locked,
     switch_segment_locked,
     take_waiters_locked,
     want_segment_locked,
+)
+from kafkapy._speedups.log.turns cimport (
+    TURN_FREE,
+    await_turn_locked,
+    begin_turn_locked,
+    end_turn_locked,
+    patient_waiter,
 )
 from kafkapy._speedups.records.file_records cimport legacy_check_crc
 
@@ -52,7 +56,7 @@ cdef enum:
 
 
 cdef int ready_locked(LogState* log, int64_t size, int64_t offset, int64_t timestamp, int32_t leader_epoch,
-                      bint* waits) noexcept nogil:
+                      Waiter* waiter, bint* waits) noexcept nogil:
     """Waits for the turn and rolls when that is due: 0 or a Kafka error. `waits`: not now."""
     cdef SegmentState* active
     cdef int error
@@ -64,7 +68,7 @@ cdef int ready_locked(LogState* log, int64_t size, int64_t offset, int64_t times
         if private_of(log).rolling:
             waits[0] = True
             return ERROR_NONE
-        if await_turn_locked(log, True) != TURN_FREE:
+        if await_turn_locked(log, waiter) != TURN_FREE:
             continue
         if offset < log.log_end_offset:
             return ERROR_OFFSET_OUT_OF_RANGE
@@ -89,6 +93,7 @@ cdef LegacyStatus append_legacy(LogState* log, const uint8_t* data, int64_t size
     cdef int64_t offset, timestamp = -1
     cdef int failure
     cdef bint waits = False
+    cdef Waiter waiter
     error[0] = ERROR_NONE
     if not legacy_check_crc(data, size) or load_int64(data) < 0:
         error[0] = ERROR_CORRUPT_MESSAGE
@@ -96,9 +101,11 @@ cdef LegacyStatus append_legacy(LogState* log, const uint8_t* data, int64_t size
     offset = load_int64(data)
     if size >= TIMESTAMP_END and data[MAGIC_AT] == 1:
         timestamp = load_int64(data + TIMESTAMP_AT)
+    patient_waiter(&waiter)
     pthread_mutex_lock(&log.mutex)
-    error[0] = <int16_t>ready_locked(log, size, offset, timestamp, leader_epoch, &waits)
+    error[0] = <int16_t>ready_locked(log, size, offset, timestamp, leader_epoch, &waiter, &waits)
     if error[0] or waits:
+        leave_turn_locked(log, &waiter, &woken)
         take_waiters_locked(log, log.offline_errno != 0, &woken)
         pthread_mutex_unlock(&log.mutex)
         fire(&woken)

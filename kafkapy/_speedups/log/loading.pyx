@@ -36,12 +36,8 @@ from kafkapy._speedups.log.segment cimport (
     segment_ref,
     segment_unref,
 )
-from kafkapy._speedups.log.state cimport (
-    forget_aborted_summary_locked,
-    lock_settled,
-    segment_stem,
-    update_last_stable_offset_locked,
-)
+from kafkapy._speedups.log.state cimport forget_aborted_summary_locked, segment_stem, update_last_stable_offset_locked
+from kafkapy._speedups.log.turns cimport lock_settled
 from kafkapy._speedups.records.file_records cimport file_records_take, file_truncate, path_sync, segment_file_closed
 
 cdef enum:

@@ -48,14 +48,8 @@ from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.producer_state cimport ORIGIN_CLIENT, ORIGIN_COORDINATOR, ORIGIN_REPLICATION, producer_expire
 from kafkapy._speedups.log.raw_batches cimport append_bytes, find_timestamp_bytes, newest_record_timestamp, read_bytes
 from kafkapy._speedups.log.segment cimport segment_detach, segment_ref, segment_unref
-from kafkapy._speedups.log.state cimport (
-    advance_high_watermark_locked,
-    fire,
-    lock_settled,
-    log_new,
-    log_unref,
-    take_waiters_locked,
-)
+from kafkapy._speedups.log.state cimport advance_high_watermark_locked, fire, log_new, log_unref, take_waiters_locked
+from kafkapy._speedups.log.turns cimport lock_settled
 from kafkapy._speedups.log.workers cimport LogWorkers, LogWorkersState, log_workers_ref, log_workers_unref
 
 from kafkapy.errors import error_for

@@ -6,7 +6,7 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.posix cimport pthread_cond_t, pthread_mutex_t
-from kafkapy._speedups.log.layout cimport LogState
+from kafkapy._speedups.log.layout cimport LogState, Waiter
 from kafkapy._speedups.log.producer_state cimport CompletedTransaction
 from kafkapy._speedups.log.recovery cimport LogHistory
 from kafkapy._speedups.log.replication cimport ReplicationState
@@ -59,6 +59,12 @@ cdef cppclass LogPrivate:
     int64_t turn_waiters        # threads that wait for turn_over
     int64_t settlers            # of these in lock_settled: appends let them go first
     pthread_cond_t turn_over
+    int64_t turn_began_ns       # 0: not measured
+    int64_t fair_until          # number of turns, until which they are handed over (turns.pxd)
+    int64_t turn_numbers        # places given to parked appends
+    int64_t turn_queue          # entries of `waiters` of the kind WAIT_TURN
+    Waiter next_turn            # the append that was called and has not come yet; owner NULL: none
+    int64_t next_turn_until_ns  # then others pass it
     int64_t slow                # atomic; threads that hang in a read of this log (base/blocking.pxd)
     bint segment_wanted         # the workers, or Python by SEGMENT_WANTED, have the request
     bint native_segments        # background.pyx makes segments, not the storage

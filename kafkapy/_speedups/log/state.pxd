@@ -39,11 +39,10 @@ cdef bint log_was_flush_due(LogState* log) noexcept nogil
 # 1 when the condition already holds (nothing registered), else 0 and the waiter stays until it fires once or is
 # removed.
 cdef int log_wait(LogState* log, const Waiter* waiter) noexcept nogil
-cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token) noexcept nogil
+# `comes_again`: the same append follows at once, so a turn that is kept for it stays; else another append gets it.
+cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token, bint comes_again) noexcept nogil
 cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory,
                        int64_t producer_expiration_ms) noexcept nogil
-# Takes the mutex when no roll renames a file and no append writes. Changes of segments, epochs or leadership wait here.
-cdef void lock_settled(LogState* log) noexcept nogil
 # 0, or the error for a request in the present state. `leader_only` is false for a follower's own appends.
 cdef inline int check_state_locked(LogState* log, int32_t current_leader_epoch, bint leader_only) noexcept nogil:
     if log.offline_errno:
@@ -60,15 +59,6 @@ cdef inline int check_state_locked(LogState* log, int32_t current_leader_epoch, 
     return ERROR_NONE
 
 
-cdef enum Turn:
-    TURN_FREE = 0           # no append writes
-    TURN_LOOK_AGAIN = 1     # the mutex was released
-    TURN_SLOW = 2           # an append has been writing for long
-# Waits for the turn of an append, with the mutex held; with `patient` without a limit of time.
-cdef Turn await_turn_locked(LogState* log, bint patient) noexcept nogil
-cdef void begin_turn_locked(LogState* log) noexcept nogil
-# Ends the turn. Call take_waiters_locked afterwards.
-cdef void end_turn_locked(LogState* log) noexcept nogil
 cdef SegmentState* active_segment(LogState* log) noexcept nogil
 # Index of the last segment with a base offset <= offset, -1 when there is none.
 cdef inline int64_t floor_segment(LogState* log, int64_t offset) noexcept nogil:
@@ -89,6 +79,8 @@ cdef void advance_high_watermark_locked(LogState* log) noexcept nogil
 cdef void update_last_stable_offset_locked(LogState* log) noexcept nogil
 # Moves the waiters whose condition holds (or all of them) to `out`; call fire() with it after the mutex is released.
 cdef void take_waiters_locked(LogState* log, bint every, vector[Waiter]* out) noexcept nogil
+# Gives back a turn that is kept for the append, which ends or parks, and calls the next one when none is called.
+cdef void leave_turn_locked(LogState* log, const Waiter* waiter, vector[Waiter]* out) noexcept nogil
 cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept nogil
 # Whether the record at `offset` needs no more flush of flush.messages.
 cdef bint is_flushed_locked(LogState* log, int64_t offset) noexcept nogil

@@ -19,12 +19,9 @@ from kafkapy._speedups.base.event_queue cimport (
 from kafkapy._speedups.base.posix cimport (
     atomic_load,
     atomic_store,
-    cond_wait_until,
     is_shortage,
-    monotonic_ns,
     pthread_cond_broadcast,
     pthread_cond_init,
-    pthread_cond_wait,
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
@@ -39,6 +36,7 @@ from kafkapy._speedups.log.layout cimport (
     WAIT_KIND,
     WAIT_LAST_STABLE_OFFSET,
     WAIT_LOG_END,
+    WAIT_SEGMENT,
     WAIT_TURN,
     LogState,
     Waiter,
@@ -71,18 +69,17 @@ from kafkapy._speedups.log.replication cimport (
     replication_unref,
 )
 from kafkapy._speedups.log.segment cimport SegmentState, segment_name, segment_unref
+from kafkapy._speedups.log.turns cimport (
+    call_locked,
+    is_called_locked,
+    is_fair_locked,
+    may_call_locked,
+    remove_waiters_locked,
+)
 from kafkapy._speedups.log.workers cimport LogWorkersState, log_work, log_workers_post, log_workers_unref
 
 from cython.operator cimport dereference as deref, preincrement as inc
 from libcpp.unordered_map cimport unordered_map
-
-cdef extern from "<unistd.h>" nogil:
-    int usleep(unsigned int microseconds)
-
-cdef enum:
-    SHORTEST_PAUSE_US = 50
-    LONGEST_PAUSE_US = 5000
-    PATIENCE_NS = 2000000       # with another append, before a request parks: network threads must go on
 
 
 cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const string& directory,
@@ -120,6 +117,12 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.turn_is_slow = False
     own.turns = 0
     own.turn_waiters = 0
+    own.turn_began_ns = 0
+    own.fair_until = 0
+    own.turn_numbers = 0
+    own.turn_queue = 0
+    memset(&own.next_turn, 0, sizeof(own.next_turn))
+    own.next_turn_until_ns = 0
     own.settlers = 0
     own.slow = 0
     pthread_cond_init(&own.turn_over, NULL)
@@ -188,71 +191,23 @@ cdef int log_wait(LogState* log, const Waiter* waiter) noexcept nogil:
     return holds
 
 
-cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token) noexcept nogil:
-    cdef size_t i, kept = 0
+cdef void log_remove_waiters(LogState* log, void* owner, uint64_t token, bint comes_again) noexcept nogil:
+    cdef vector[Waiter] woken
     pthread_mutex_lock(&log.mutex)
-    for i in range(log.waiters.size()):
-        if log.waiters[i].owner != owner or log.waiters[i].token != token:
-            log.waiters[kept] = log.waiters[i]
-            kept += 1
-    log.waiters.resize(kept)
+    remove_waiters_locked(log, owner, token)
+    if not comes_again and is_called_locked(log, owner, token):
+        private_of(log).next_turn.owner = NULL
+        take_waiters_locked(log, False, &woken)
     pthread_mutex_unlock(&log.mutex)
+    fire(&woken)
 
 
-cdef void lock_settled(LogState* log) noexcept nogil:
-    cdef unsigned int pause_us = SHORTEST_PAUSE_US
-    pthread_mutex_lock(&log.mutex)
-    while private_of(log).rolling or private_of(log).writing:
-        if private_of(log).writing:
-            private_of(log).settlers += 1
-            private_of(log).turn_waiters += 1
-            pthread_cond_wait(&private_of(log).turn_over, &log.mutex)
-            private_of(log).turn_waiters -= 1
-            private_of(log).settlers -= 1
-            continue
-        pthread_mutex_unlock(&log.mutex)
-        # A roll takes one rename, the swap of a move several syncs.
-        usleep(pause_us)
-        pause_us = min(2 * pause_us, <unsigned int>LONGEST_PAUSE_US)
-        pthread_mutex_lock(&log.mutex)
-
-
-cdef Turn await_turn_locked(LogState* log, bint patient) noexcept nogil:
-    cdef LogPrivate* own = private_of(log)
-    cdef int64_t turn = own.turns
-    cdef bint in_time = True
-    if not own.writing:
-        if own.settlers:
-            # These threads came earlier, and are on their way to the mutex.
-            pthread_mutex_unlock(&log.mutex)
-            usleep(SHORTEST_PAUSE_US)
-            pthread_mutex_lock(&log.mutex)
-            return TURN_LOOK_AGAIN
-        return TURN_FREE
-    if own.turn_is_slow and not patient:
-        return TURN_SLOW
-    own.turn_waiters += 1
-    if patient:
-        pthread_cond_wait(&own.turn_over, &log.mutex)
-    else:
-        in_time = cond_wait_until(&own.turn_over, &log.mutex, monotonic_ns() + PATIENCE_NS)
-    own.turn_waiters -= 1
-    if in_time or not own.writing or own.turns != turn:
-        return TURN_LOOK_AGAIN
-    own.turn_is_slow = True
-    return TURN_SLOW
-
-
-cdef void begin_turn_locked(LogState* log) noexcept nogil:
-    private_of(log).writing = True
-    private_of(log).turns += 1
-
-
-cdef void end_turn_locked(LogState* log) noexcept nogil:
-    private_of(log).writing = False
-    private_of(log).turn_is_slow = False
-    if private_of(log).turn_waiters:
-        pthread_cond_broadcast(&private_of(log).turn_over)
+cdef void leave_turn_locked(LogState* log, const Waiter* waiter, vector[Waiter]* out) noexcept nogil:
+    cdef bint called = is_called_locked(log, waiter.owner, waiter.token)
+    if called:
+        private_of(log).next_turn.owner = NULL
+    if called or (private_of(log).turn_queue and may_call_locked(log)):
+        take_waiters_locked(log, False, out)
 
 
 cdef SegmentState* active_segment(LogState* log) noexcept nogil:
@@ -339,11 +294,15 @@ cdef int64_t replicated_end_locked(LogState* log) noexcept nogil:
     return smallest
 
 
-cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept nogil:
-    cdef int kind = waiter.kind & WAIT_KIND
+cdef bint waits_in_vain_locked(LogState* log, const Waiter* waiter) noexcept nogil:
     if log.offline_errno or log.deleted or private_of(log).closed:
         return True
-    if not log.leader and not waiter.kind & WAIT_AT_FOLLOWER:
+    return not log.leader and not waiter.kind & WAIT_AT_FOLLOWER
+
+
+cdef bint condition_holds_locked(LogState* log, const Waiter* waiter) noexcept nogil:
+    cdef int kind = waiter.kind & WAIT_KIND
+    if waits_in_vain_locked(log, waiter):
         return True
     if kind == WAIT_HIGH_WATERMARK:
         return log.high_watermark > waiter.threshold
@@ -363,15 +322,37 @@ cdef bint is_flushed_locked(LogState* log, int64_t offset) noexcept nogil:
 
 
 cdef void take_waiters_locked(LogState* log, bint every, vector[Waiter]* out) noexcept nogil:
+    cdef LogPrivate* own = private_of(log)
+    cdef bint fair = not every and is_fair_locked(log), patient = False
+    cdef const Waiter* waiter
     cdef size_t i, kept = 0
+    own.turn_queue = 0
     for i in range(log.waiters.size()):
-        if every or condition_holds_locked(log, &log.waiters[i]):
-            out.push_back(log.waiters[i])
-        else:
-            if kept != i:
-                log.waiters[kept] = log.waiters[i]
-            kept += 1
+        waiter = &log.waiters[i]
+        if (every or condition_holds_locked(log, waiter)) and (not fair or may_wake_locked(log, waiter)):
+            if waiter.wake == NULL:
+                patient = True
+            else:
+                out.push_back(waiter[0])
+            continue
+        if waiter.kind == WAIT_TURN:
+            own.turn_queue += 1
+        if kept != i:
+            log.waiters[kept] = log.waiters[i]
+        kept += 1
     log.waiters.resize(kept)
+    if patient:
+        pthread_cond_broadcast(&own.turn_over)
+
+
+cdef bint may_wake_locked(LogState* log, const Waiter* waiter) noexcept nogil:
+    """Whether a waiter whose condition holds is woken now, while turns are handed over: one append, and all others."""
+    if (waiter.kind != WAIT_TURN and waiter.kind != WAIT_SEGMENT) or waits_in_vain_locked(log, waiter):
+        return True
+    if not may_call_locked(log):
+        return False
+    call_locked(log, waiter)
+    return True
 
 
 cdef void fire(vector[Waiter]* waiters) noexcept nogil:

@@ -12,7 +12,8 @@ from kafkapy._speedups.log.cut cimport resume_appends
 from kafkapy._speedups.log.index cimport offset_index_lookup, time_index_lookup
 from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.segment cimport segment_new, segment_open, segment_ref, segment_unref
-from kafkapy._speedups.log.state cimport floor_segment, forget_batches_locked, lock_settled
+from kafkapy._speedups.log.state cimport floor_segment, forget_batches_locked
+from kafkapy._speedups.log.turns cimport lock_settled
 from kafkapy._speedups.records.file_records cimport file_records_take, segment_file_closed
 
 

@@ -49,6 +49,8 @@ cdef cppclass ProcessorState:
     unordered_map[uint64_t, KafkaChannel*] in_flight    # by token: parked, asked or with Python
     int pushed                              # requests in the RequestChannel without a signal yet
     # The steps of a turn, for a thread that takes this Processor over: each list from its number on.
+    int event_next                          # of the Selector's
+    bint mailed                             # the Mailbox is to be emptied after these
     vector[int64_t] looking                 # from `ready`
     size_t look_next
     size_t mail_next

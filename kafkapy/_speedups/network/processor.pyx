@@ -369,18 +369,26 @@ cdef int64_t next_due(ProcessorState* p) noexcept nogil:
 
 
 cdef void turn(ProcessorState* p) noexcept nogil:
-    cdef int i
-    cdef KafkaChannel* channel
-    cdef bint mail = False
-    cdef int64_t looked
-    cdef int pushed
     p.now_ns = selector_poll(&p.selector, next_due(p), p.now_ns if p.now_is_now else monotonic_ns())
     p.now_is_now = False
-    for i in range(p.selector.ready):
+    take_events(p)
+    finish_turn(p)
+
+
+cdef void take_events(ProcessorState* p) noexcept nogil:
+    """Goes on where a thread that was left behind has stopped: epoll would first give the channels before that one
+    again, which may have their next requests."""
+    cdef KafkaChannel* channel
+    cdef unsigned int events
+    cdef int64_t looked
+    cdef int pushed
+    while p.event_next < p.selector.ready:
         looked = p.now_ns
-        channel = <KafkaChannel*>p.selector.events[i].data.ptr
+        channel = <KafkaChannel*>p.selector.events[p.event_next].data.ptr
+        events = p.selector.events[p.event_next].events
+        p.event_next += 1
         if channel == NULL:
-            mail = True
+            p.mailed = True
         elif <void*>channel == <void*>&p.selector:
             selector_timer_rang(&p.selector)
         else:
@@ -388,17 +396,19 @@ cdef void turn(ProcessorState* p) noexcept nogil:
             if channel.stage == STAGE_HANDSHAKE:
                 stage_event(p, channel)
             else:
-                channel_event(p, channel, p.selector.events[i].events)
+                channel_event(p, channel, events)
             # The control loop is woken for several requests at once, but never waits for a request that is served here.
             if p.pushed and (p.pushed == pushed or p.pushed >= REQUESTS_HELD):
                 signal_channel(p)
             # The code that answers a request reads the clock after the reply is out.
             p.now_is_now = p.now_ns != looked
-    if mail or not p.ready.empty() or not p.mailbox.own_wakes.empty():
+    p.selector.ready = 0
+    p.event_next = 0
+    if p.mailed or not p.ready.empty() or not p.mailbox.own_wakes.empty():
         p.now_is_now = False
-    if mail:
+    if p.mailed:
+        p.mailed = False
         mailbox_collect(p.mailbox, &p.mails)
-    finish_turn(p)
 
 
 cdef void finish_turn(ProcessorState* p) noexcept nogil:
@@ -465,6 +475,7 @@ cdef void run_loop(void* processor) noexcept nogil:
     else:
         p.now_ns = monotonic_ns()
         p.now_is_now = False
+        take_events(p)
         stop_channels(p)
         finish_turn(p)
     while True:

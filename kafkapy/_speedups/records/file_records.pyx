@@ -9,6 +9,7 @@ from posix.unistd cimport close, fsync, ftruncate
 from kafkapy._speedups.base.posix cimport atomic_add, atomic_load, file_read
 from kafkapy._speedups.base.wire cimport load_int64, load_uint32
 from kafkapy._speedups.records.message_set cimport crc32
+from kafkapy._speedups.records.moved_directories cimport open_in_moved
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_BAD_MAGIC,
     BATCH_HEADER_SIZE,
@@ -72,7 +73,14 @@ cdef int open_file(const char* path, int flags, int mode) noexcept nogil:
     if fd < 0 and (errno == EMFILE or errno == ENFILE) and files.make_room != NULL:
         files.make_room()
         fd = posix_open(path, flags, mode)
-    return fd if fd >= 0 else -errno
+    if fd >= 0 or errno != ENOENT:
+        return fd if fd >= 0 else -errno
+    fd = open_in_moved(path, flags, mode)
+    if fd == -ENOENT:
+        # The directory may have its old name again.
+        fd = posix_open(path, flags, mode)
+        return fd if fd >= 0 else -errno
+    return fd
 
 
 cdef bint is_full(int64_t slack) noexcept nogil:
@@ -116,7 +124,8 @@ cdef int64_t file_records_open(FileRecordsState* records) noexcept nogil:
         return -EMFILE
     fd = open_file(records.path.c_str(), O_RDWR | O_CLOEXEC, 0)
     if fd < 0:
-        return fd
+        # A segment that leaves its log is opened for its readers, some of which may just have met the path's end.
+        return fd if load_fd(&records.fd) < 0 else load_fd(&records.fd)
     # Two threads may both have opened the file; the second closes its descriptor.
     if publish_fd(&records.fd, fd):
         atomic_add(&files.count, 1)

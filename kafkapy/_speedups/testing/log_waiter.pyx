@@ -56,4 +56,4 @@ cdef class LogWaiter:
     def remove(self):
         """Takes back what is still registered."""
         with nogil:
-            log_remove_waiters(self.log.state, self.fired, self.token)
+            log_remove_waiters(self.log.state, self.fired, self.token, False)

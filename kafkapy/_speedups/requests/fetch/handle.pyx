@@ -208,7 +208,7 @@ cdef void fetch_forget_kept(void* kept) noexcept nogil:
 cdef void remove_waiters(FetchState* state) noexcept nogil:
     cdef size_t i
     for i in range(state.waiting.size()):
-        log_remove_waiters(state.waiting[i], state.frame.wake_owner, state.frame.token)
+        log_remove_waiters(state.waiting[i], state.frame.wake_owner, state.frame.token, False)
 
 
 # ---- authorization and look-up ---------------------------------------------------------------------------------------

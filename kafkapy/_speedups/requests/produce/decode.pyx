@@ -123,6 +123,7 @@ cdef bint produce_decode(ProduceState* state) noexcept nogil:
     partition.asked_guard = 0
     partition.guard = 0
     partition.stage = PARTITION_PENDING
+    partition.place = 0
     partition.superseded = False
     partition.log = NULL
     cursor_init(&c, state.frame.body, state.frame.body_size)

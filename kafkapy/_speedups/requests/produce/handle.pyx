@@ -174,11 +174,12 @@ cdef void state_free(ProduceState* state) noexcept nogil:
     del state
 
 
-cdef void remove_waiters(ProduceState* state) noexcept nogil:
+cdef void remove_waiters(ProduceState* state, bint comes_again) noexcept nogil:
+    """`comes_again`: the appends of pending partitions follow at once."""
     cdef size_t i
     for i in range(state.partitions.size()):
         if state.partitions[i].log != NULL and state.partitions[i].stage != PARTITION_DONE:
-            log_remove_waiters(state.partitions[i].log, state.frame.wake_owner, state.frame.token)
+            log_remove_waiters(state.partitions[i].log, state.frame.wake_owner, state.frame.token, comes_again)
 
 
 cdef void close_with(ProduceState* state, const char* message, Outcome* outcome) noexcept nogil:
@@ -393,7 +394,6 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
     options.adds_partitions = state.frame.api_version >= FIRST_THAT_ADDS
     options.verify = options.adds_partitions or atomic_load(&plane.verify_transactions)
     waiter.kind = WAIT_SEGMENT
-    waiter.threshold = 0
     waiter.wake = state.frame.wake
     waiter.owner = state.frame.wake_owner
     waiter.token = state.frame.token
@@ -414,9 +414,11 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         options.validated = partition.validated
         options.checked = partition.checked
         options.guard = partition.guard
+        waiter.threshold = partition.place
         clear_result(&result)
         status = log_append(partition.log, <uint8_t*>partition.records, partition.records_size, &options, &waiter,
                             &result)
+        partition.place = waiter.threshold
         if status == LOG_APPENDED:
             partition.result = result
             partition.result.error = ERROR_NONE
@@ -447,7 +449,7 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
     if wants_worker:
         # The other partitions look again when the worker is done.
         if wants_segment:
-            remove_waiters(state)
+            remove_waiters(state, False)
         outcome.kind = OUTCOME_WORKER
         outcome.parked = state
         return False
@@ -460,7 +462,7 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         # Only the answer may resume the request now; the append after it asks for the segment again if that is still
         # missing.
         if wants_segment:
-            remove_waiters(state)
+            remove_waiters(state, False)
         outcome.kind = OUTCOME_ASK
         outcome.ask = &state.ask
         outcome.parked = state
@@ -576,7 +578,7 @@ cdef bint wait_for_acks(ProduceState* state, bint timed_out, Outcome* outcome) n
             if partition.stage == PARTITION_WAITING:
                 waiting += 1
             else:
-                log_remove_waiters(partition.log, state.frame.wake_owner, state.frame.token)
+                log_remove_waiters(partition.log, state.frame.wake_owner, state.frame.token, False)
     if waiting == 0:
         return True
     outcome.kind = OUTCOME_PARKED
@@ -603,7 +605,7 @@ cdef void run(DataPlaneState* plane, ProduceState* state, bint timed_out, Outcom
         if not append_all(plane, state, outcome):
             if not (timed_out and outcome.kind == OUTCOME_PARKED):
                 return
-            remove_waiters(state)
+            remove_waiters(state, False)
             for i in range(state.partitions.size()):
                 if state.partitions[i].stage == PARTITION_PENDING:
                     fail_partition(&state.partitions[i], ERROR_REQUEST_TIMED_OUT)
@@ -631,7 +633,7 @@ cdef void produce_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) 
 cdef void produce_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil:
     cdef ProduceState* state = <ProduceState*>parked
     outcome_clear(outcome)
-    remove_waiters(state)
+    remove_waiters(state, state.stage == PRODUCE_APPEND)
     run(plane, state, timed_out, outcome)
 
 
@@ -654,5 +656,5 @@ cdef void produce_work(void* parked) noexcept nogil:
 
 cdef void produce_cancel(DataPlaneState* plane, void* parked) noexcept nogil:
     cdef ProduceState* state = <ProduceState*>parked
-    remove_waiters(state)
+    remove_waiters(state, False)
     state_free(state)

@@ -39,6 +39,7 @@ cdef cppclass ProducePartition:
     int64_t asked_guard         # of a batch that the coordinator is asked about (LOG_PARK_VERIFY)
     int64_t guard               # the same when it has confirmed it; 0: not yet
     int stage                   # PartitionStage
+    int64_t place               # in the log's queue of appends (log/turns.pxd); 0: not parked yet
     LogState* log               # referenced, NULL before it was looked up or when there is none
     AppendResult result         # result.record_errors is owned
     bint superseded             # a later entry of the request is for the same partition
