@@ -25,7 +25,7 @@ SANITIZE = os.environ.get("KAFKAPY_SANITIZE", "")
 ONLY = {name for name in os.environ.get("KAFKAPY_EXT", "").split(",") if name}
 # What a kernel links beside the C++ runtime; see scripts/system-packages for where it comes from.
 LIBRARIES = {kernel: ["lz4", "zstd", "snappy", "z"] for kernel in ("compression", "decompress_stream")}
-LIBRARIES |= {kernel: ["ssl", "crypto"] for kernel in ("tls", "tls_transport")}
+LIBRARIES |= {kernel: ["ssl", "crypto"] for kernel in ("tls", "tls_transport")} | {"scram": ["crypto"]}
 
 compile_args = [
     "-std=c++17",

@@ -51,6 +51,10 @@ SINK: Final = "plugins/kafkapy-spark/"
 AREAS: Final = {
     "controller": Area(("kafkapy/controller",), ("tests/controller", "tests/replica/test_store_failures.py")),
     "coordinator": Area(("kafkapy/coordinator",), ("tests/coordinator",)),
+    "transactions": Area(
+        ("kafkapy/coordinator/transaction",),
+        ("tests/coordinator/transaction", "tests/clients/producer/test_two_phase_commit.py"),
+    ),
     "log": Area(("kafkapy/log",), ("tests/log",)),
     "replica": Area(("kafkapy/replica",), ("tests/replica", "tests/broker/handlers/test_alter_replica_log_dirs.py")),
     "sasl": Area(

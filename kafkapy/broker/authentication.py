@@ -2,7 +2,8 @@
 
 The data plane gives Python only ApiVersions, SaslHandshake, SaslAuthenticate and tokens while a connection is not
 authenticated. Each such connection has a `SaslServerAuthenticator`; its answers go back with what they mean for the
-connection. Source: org.apache.kafka.common.network.SaslChannelBuilder.
+connection. The usual login by SCRAM never comes here: network threads serve it (`_speedups/network/channel_login`).
+Source: org.apache.kafka.common.network.SaslChannelBuilder.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy.errors import ConfigError
 from kafkapy.security.jaas import JaasEntry, JaasError, parse_jaas, parse_jaas_file
-from kafkapy.security.sasl.authenticator import Outcome, SaslAnswer, SaslServerAuthenticator
+from kafkapy.security.principal import KafkaPrincipal
+from kafkapy.security.sasl.authenticator import FIRST_WITH_HEADERS, Outcome, SaslAnswer, SaslServerAuthenticator
 from kafkapy.security.sasl.base import CallbackHandler, MechanismSettings, SaslMechanism
+from kafkapy.security.sasl.scram import Scram
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network.network_request import NetworkRequest
     from kafkapy.broker.principals import PrincipalBuilders
     from kafkapy.config.broker import BrokerConfig
+    from kafkapy.network.socket_server import SocketServer
     from kafkapy.plugins import PluginManager
     from kafkapy.security.delegation_tokens import DelegationTokenCache
     from kafkapy.security.scram import CredentialCache
@@ -88,6 +92,7 @@ class Authentication:
         self._plugins = plugins
         self._services = services
         self._listeners: dict[str, _Listener] = {}
+        self._server: SocketServer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._order = asyncio.Lock()
         """Changes take effect in the order that they came in."""
@@ -128,7 +133,10 @@ class Authentication:
                     logger.error("Listener %s keeps its SASL mechanisms: %s", name, error)
                     continue
                 logger.info("Listener %s has new SASL settings", name)
-                await _close(listener.replace(made))
+                before = listener.replace(made)
+                if self._server is not None:
+                    self.serve_scram(self._server)
+                await _close(before)
 
     async def update_listeners(self, config: BrokerConfig) -> None:
         """Make the mechanisms of new listeners, and close those of removed ones.
@@ -142,6 +150,21 @@ class Authentication:
             for name in wanted:
                 if name not in self._listeners:
                     self._listeners[name] = await self._make(name, config, _keys_of(name, config))
+
+    def serve_scram(self, server: SocketServer) -> None:
+        """Let network threads log in by SCRAM, where Python adds nothing to it.
+
+        It holds after changes too. Sessions that end, plugins in the mechanism's place, and builders of principals are
+        Python's.
+        """
+        self._server = server
+        for name, listener in self._listeners.items():
+            tables = [
+                self._services.credentials.tables[mechanism]
+                for mechanism, made in listener.mechanisms.items()
+                if type(made) is Scram and listener.max_reauth_ms.get(mechanism, 0) <= 0
+            ]
+            server.serve_scram(name, [] if name in self._principals else tables, list(listener.mechanisms))
 
     async def stop(self) -> None:
         """Answer no token any more, and close the mechanisms."""
@@ -163,6 +186,11 @@ class Authentication:
             if request.connection_open:
                 request.connection_data = found
         assert isinstance(found, SaslServerAuthenticator)
+        if request.scram is not None:
+            # A network thread has answered the SaslHandshake.
+            found.handshake(request.scram, FIRST_WITH_HEADERS)
+        elif request.stage == "ready" and found.principal is None:
+            found.adopt(KafkaPrincipal.parse(request.principal))
         return found
 
     def sender(self, request: NetworkRequest, answer: SaslAnswer) -> Callable[[bytes], None] | None:

@@ -91,6 +91,7 @@ class LiveListeners:
                 SocketServerConfig.from_broker_config(config, broker.listener_security.listeners)
             ):
                 logger.error("The broker could not apply its new configuration: %s", failure)
+            broker.logins.serve_scram(server)
             try:
                 await self._register(config)
             except (KafkaError, MetadataStoreError) as failure:

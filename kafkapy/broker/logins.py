@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.metadata.config_repository import ConfigRepository
     from kafkapy.metadata.store import MetadataStore
+    from kafkapy.network.socket_server import SocketServer
     from kafkapy.plugins import PluginManager
     from kafkapy.security.add_scram import AddedUser
 
@@ -109,6 +110,11 @@ class Logins:
         elif any(endpoint.security_protocol.sasl for endpoint in config.listeners):
             await self._repository.load_all(CONFIG_USERS)
             await self._start_authentication()
+
+    def serve_scram(self, server: SocketServer) -> None:
+        """Let the network threads serve logins by SCRAM, where they can."""
+        if self.authentication is not None:
+            self.authentication.serve_scram(server)
 
     async def stop(self) -> None:
         """End authentications under way, and follow tokens no more."""

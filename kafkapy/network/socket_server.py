@@ -40,6 +40,7 @@ from kafkapy.network.network_threads import NetworkThreads, start_thread, sum_ti
 from kafkapy.types import Endpoint, SecurityProtocol
 
 if TYPE_CHECKING:
+    from kafkapy._speedups.base.scram import ScramTable
     from kafkapy._speedups.base.tls import TlsContext
     from kafkapy.network.api_table import ApiTableEntries
 
@@ -286,8 +287,11 @@ class SocketServer:
             self._securities.append(security)
             if security is not None:
                 self._secure(index, security)
-        elif security is not None and security.tls is not None:
-            self.registry.replace_tls(index, security.tls)
+        elif security is not None:
+            if security.tls is not None:
+                self.registry.replace_tls(index, security.tls)
+            if security.sasl:
+                self.registry.serve_scram(index, (), ())
         return _Listener(endpoint, index)
 
     def _free_index(self, endpoint: Endpoint, security: ListenerSecurity | None) -> int:
@@ -321,6 +325,15 @@ class SocketServer:
             security.connection_failed_authentication_delay_ms,
             security.ask_principal,
         )
+
+    def serve_scram(self, listener_name: str, tables: Sequence[ScramTable], mechanisms: Sequence[str]) -> None:
+        """Let network threads log in the users of these tables on a SASL listener.
+
+        `mechanisms` are all that the listener enables. A listener that has gone is passed over.
+        """
+        listener = self._listeners.get(listener_name)
+        if listener is not None:
+            self.registry.serve_scram(listener.index, tables, mechanisms)
 
     # --- start and stop ---------------------------------------------------------------------------------------------
 

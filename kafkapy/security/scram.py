@@ -19,6 +19,9 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from kafkapy._speedups.base.scram import ScramTable
+from kafkapy.security.principal import USER_TYPE, KafkaPrincipal
+
 __all__ = [
     "DEFAULT_ITERATIONS",
     "MAX_ITERATIONS",
@@ -157,31 +160,27 @@ _BASE36: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 class CredentialCache:
     """The SCRAM credentials of all users of the cluster, in memory.
 
-    Owned by the broker and kept up to date from the metadata store; used on the control loop.
+    Owned by the broker and kept up to date from the metadata store; changed on the control loop. Network threads read
+    its tables.
     """
 
     def __init__(self, secret: bytes) -> None:
         """`secret` makes the salts of unknown users; it stays the same for the life of the cluster."""
-        self._secret = secret
-        self._credentials: dict[tuple[str, str], ScramCredential] = {}
+        self.tables = {name: ScramTable(name, secret) for name in SCRAM_MECHANISMS}
+        """The table of each mechanism."""
         self._shapes: dict[str, Counter[_Shape]] = {name: Counter() for name in SCRAM_MECHANISMS}
 
     def credential(self, mechanism: str, user: str) -> ScramCredential | None:
         """The credential of a user, None when there is none."""
-        return self._credentials.get((mechanism, user))
+        found = self.tables[mechanism].credential(user)
+        return None if found is None else ScramCredential(*found)
 
     def unknown(self, mechanism: str, user: str) -> ScramCredential:
         """A credential that no password fits.
 
         It has the salt that this unknown user always gets, and looks like most credentials of the mechanism.
         """
-        ((shape, _),) = self._shapes[mechanism].most_common(1) or [(DEFAULT_SHAPE, 0)]
-        seed = hmac.digest(self._secret, f"{mechanism},{user}".encode(), "sha256")
-        salt = hashlib.shake_256(seed).digest(shape.salt_bytes)
-        if shape.base36:
-            salt = bytes(_BASE36[byte % len(_BASE36)] for byte in salt)
-        key = os.urandom(ScramMechanism.of_name(mechanism).size)
-        return ScramCredential(salt, key, key, shape.iterations)
+        return ScramCredential(*self.tables[mechanism].unknown(user))
 
     def update(self, user: str, config: Mapping[str, str]) -> list[str]:
         """Take over a user's keys in the metadata store.
@@ -189,22 +188,26 @@ class CredentialCache:
         Returns the mechanisms whose text is no credential; the user has none of them.
         """
         unreadable = []
-        for mechanism in SCRAM_MECHANISMS:
+        for mechanism, table in self.tables.items():
             shapes = self._shapes[mechanism]
-            before = self._credentials.pop((mechanism, user), None)
+            before = self.credential(mechanism, user)
             if before is not None:
-                shape = _shape_of(before)
-                shapes[shape] -= 1
-                if not shapes[shape]:
-                    del shapes[shape]
+                table.remove_user(user)
+                shapes[_shape_of(before)] -= 1
+                if not shapes[_shape_of(before)]:
+                    del shapes[_shape_of(before)]
             text = config.get(mechanism)
             if text is not None:
                 try:
-                    credential = self._credentials[mechanism, user] = decode_credential(text)
+                    credential = decode_credential(text)
                 except ValueError:
                     unreadable.append(mechanism)
                 else:
+                    principal = str(KafkaPrincipal(USER_TYPE, user))
+                    table.set_user(user, credential, principal, hash(principal))
                     shapes[_shape_of(credential)] += 1
+            ((shape, _),) = shapes.most_common(1) or [(DEFAULT_SHAPE, 0)]
+            table.set_shape(*shape)
         return unreadable
 
 

@@ -4,6 +4,7 @@ network thread are answered meanwhile, nothing is lost or answered twice, and al
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -261,6 +262,29 @@ def test_no_produce_is_overtaken_by_many_newcomers(rig: Rig) -> None:
     assert len({offset for _, _, offset in sent}) == clients * produces
     overtakers = [sum(began > went and offset < own for began, _, offset in sent) for _, went, own in sent]
     assert max(overtakers) <= most_overtakers, sorted(overtakers)[-20:]
+
+
+def test_turns_go_on_when_connections_close(rig: Rig) -> None:
+    """At any moment: before their requests are called, between the call and the append, and in it."""
+    chance = random.Random(7)
+    offsets: list[int] = []
+    rig.disk.be_slow("/slow-0/", 5, WRITE)
+    for _ in range(6):
+        clients = [rig.client() for _ in range(30)]
+        for client in clients:
+            client.send(produce_request("slow", batch(b"c")), 9)
+        gone = chance.sample(clients, 15)
+        for client in gone:
+            time.sleep(chance.uniform(0, 0.012))
+            client.close()
+        for client in clients:
+            if client not in gone:
+                answer = decode_response(0, 9, client.receive_frame())[1].responses[0].partition_responses[0]
+                assert answer.error_code == 0
+                offsets.append(answer.base_offset)
+                client.close()
+    rig.disk.be_fast()
+    assert len(set(offsets)) == 6 * 15
 
 
 def take_over_often(rig: Rig, seconds: float) -> None:

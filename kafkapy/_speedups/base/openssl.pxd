@@ -1,4 +1,4 @@
-"""The functions of OpenSSL 3 (libssl, libcrypto) that tls.pyx and tls_transport.pyx call."""
+"""The functions of OpenSSL 3 (libssl, libcrypto) that the kernels call."""
 
 from libc.stdint cimport uint64_t
 
@@ -149,8 +149,34 @@ cdef extern from "<openssl/x509.h>" nogil:
 cdef extern from "<openssl/evp.h>" nogil:
     ctypedef struct EVP_PKEY:
         pass
+    ctypedef struct EVP_MD:
+        pass
+    ctypedef struct EVP_MD_CTX:
+        pass
+    ctypedef struct ENGINE:
+        pass
     EVP_PKEY* d2i_AutoPrivateKey(EVP_PKEY**, const unsigned char**, long)
     void EVP_PKEY_free(EVP_PKEY*)
+    const EVP_MD* EVP_sha256()
+    const EVP_MD* EVP_sha512()
+    const EVP_MD* EVP_shake256()
+    EVP_MD_CTX* EVP_MD_CTX_new()
+    void EVP_MD_CTX_free(EVP_MD_CTX*)
+    int EVP_DigestInit_ex(EVP_MD_CTX*, const EVP_MD*, ENGINE*)
+    int EVP_DigestUpdate(EVP_MD_CTX*, const void*, size_t)
+    int EVP_DigestFinalXOF(EVP_MD_CTX*, unsigned char*, size_t)
+    int EVP_Digest(const void*, size_t, unsigned char*, unsigned int*, const EVP_MD*, ENGINE*)
+    int EVP_EncodeBlock(unsigned char*, const unsigned char*, int)
+    int EVP_DecodeBlock(unsigned char*, const unsigned char*, int)
+
+cdef extern from "<openssl/hmac.h>" nogil:
+    unsigned char* HMAC(const EVP_MD*, const void*, int, const unsigned char*, size_t, unsigned char*, unsigned int*)
+
+cdef extern from "<openssl/rand.h>" nogil:
+    int RAND_bytes(unsigned char*, int)
+
+cdef extern from "<openssl/crypto.h>" nogil:
+    int CRYPTO_memcmp(const void*, const void*, size_t)
     void OPENSSL_free(void*)
 
 cdef extern from "<openssl/err.h>" nogil:

@@ -105,7 +105,6 @@ cdef void channel_close(ProcessorState* p, KafkaChannel* channel, int reason) no
 cdef void channel_log_closing(ProcessorState* p, KafkaChannel* channel, int level, const char* why) noexcept nogil
 # Drops a request after its final outcome, or with its connection (then the last reference cancels it).
 cdef void channel_forget_request(ProcessorState* p, KafkaChannel* channel) noexcept nogil
-cdef void channels_free_closed(ProcessorState* p) noexcept nogil
 # Ends an authentication: the connection gets no more requests, sends that reply (NULL: none) after the delay, and is
 # closed.
 cdef void channel_fail(ProcessorState* p, KafkaChannel* channel, Send* farewell, int64_t delay_ns) noexcept nogil

@@ -21,6 +21,13 @@ from kafkapy._speedups.base.posix cimport (
 from kafkapy._speedups.base.send cimport Send, send_free, send_leave
 from kafkapy._speedups.base.time_counter cimport count_time_alone
 from kafkapy._speedups.base.transport cimport transport_send, transport_write_event
+from kafkapy._speedups.network.channel_login cimport (
+    LOGIN_ACCEPTED,
+    LOGIN_OF_PYTHON,
+    LOGIN_REFUSED,
+    login_free,
+    login_serve,
+)
 from kafkapy._speedups.network.channel_quotas cimport (
     quotas_before_reply,
     quotas_count_sending,
@@ -37,14 +44,16 @@ from kafkapy._speedups.network.connection cimport (
     LOGGER_PROCESSOR,
     ListenerSecurity,
     connection_closed,
-    connection_unref,
     network_log,
 )
 from kafkapy._speedups.network.frame_guard cimport (
     GUARD_EXPIRED,
     GUARD_PASS,
     GuardResult,
+    explain_guard,
+    explain_header,
     explain_size,
+    guard_lift,
     guarded_decode,
     guarded_pass,
 )
@@ -106,13 +115,10 @@ from kafkapy._speedups.requests.data_plane cimport (
     OUTCOME_WORKER,
     ApiCounters,
     Ask,
-    Frame,
     Outcome,
 )
 from kafkapy._speedups.requests.request_header cimport (
     HEADER_OK,
-    HEADER_TRUNCATED,
-    HEADER_UNKNOWN_API,
     HEADER_UNSUPPORTED_API_VERSIONS,
     HeaderStatus,
     request_header_decode,
@@ -180,6 +186,7 @@ cdef void close_for_good(ProcessorState* p, KafkaChannel* channel, int reason) n
     channel.send = NULL
     send_free(channel.farewell)
     channel.farewell = NULL
+    login_free(channel)
     reader_release(&p.reader, channel)
     p.channels.erase(channel.info.id)
     p.sending.erase(channel.info.id)
@@ -220,16 +227,6 @@ cdef void channel_say_farewell(ProcessorState* p, KafkaChannel* channel) noexcep
     channel.send_api = API_SASL_AUTHENTICATE
     channel.send_received_ns = monotonic_ns()
     channel_write(p, channel)
-
-
-cdef void channels_free_closed(ProcessorState* p) noexcept nogil:
-    cdef size_t i
-    cdef KafkaChannel* channel
-    for i in range(p.closed.size()):
-        channel = p.closed[i]
-        connection_unref(channel.info)
-        del channel
-    p.closed.clear()
 
 
 # ---- threads that are left behind ----------------------------------------------------------------------------------
@@ -544,32 +541,27 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
     carry_out(p, channel, &outcome)
 
 
-cdef void refuse_header(ProcessorState* p, KafkaChannel* channel, HeaderStatus status,
-                        const Frame* frame) noexcept nogil:
-    cdef char why[160]
-    if status == HEADER_TRUNCATED:
-        snprintf(why, sizeof(why), b"the request header is truncated")
-    elif status == HEADER_UNKNOWN_API:
-        snprintf(why, sizeof(why), b"API key %d is not known", <int>frame.api_key)
-    else:
-        snprintf(why, sizeof(why), b"version %d of API key %d is not served", <int>frame.api_version,
-                 <int>frame.api_key)
-    channel_log_closing(p, channel, LEVEL_INFO, why)
-    channel_close(p, channel, CLOSED_BY_BROKER)
-
-
-cdef void refuse_guarded(ProcessorState* p, KafkaChannel* channel, const PendingRequest* pending,
-                         GuardResult result) noexcept nogil:
-    cdef char why[160]
-    if result == GUARD_EXPIRED:
-        atomic_count(&channel.security.expired, 1)
-        channel_log_closing(p, channel, LEVEL_INFO, b"its session has expired, and it did not authenticate again")
+cdef bint log_in(ProcessorState* p, KafkaChannel* channel, int64_t started) noexcept nogil:
+    """Serves a request of a login by SCRAM. False: it is Python's."""
+    cdef PendingRequest* pending = channel.request
+    cdef Send* reply = NULL
+    cdef int result = login_serve(p.plane, p.registry, p.apis, channel, &reply)
+    if result == LOGIN_OF_PYTHON:
+        return False
+    p.now_ns = monotonic_ns()
+    pending.local_ns = p.now_ns - started
+    atomic_count(&p.plane.apis[pending.frame.api_key].local_ns, pending.local_ns)
+    if reply == NULL:
+        channel_log_closing(p, channel, LEVEL_WARNING, b"the broker is out of memory")
         channel_close(p, channel, CLOSED_BY_BROKER)
-        return
-    snprintf(why, sizeof(why), b"a request with API key %d came before the SASL authentication",
-             <int>pending.frame.api_key)
-    channel_log_closing(p, channel, LEVEL_INFO, why)
-    channel_fail(p, channel, NULL, -1)
+    elif result == LOGIN_REFUSED:
+        channel_fail(p, channel, reply, -1)
+    else:
+        if result == LOGIN_ACCEPTED:
+            atomic_count(&channel.security.authenticated, 1)
+            guard_lift(channel, p.reader.max_frame, 0)
+        channel_start_reply(p, channel, reply)
+    return True
 
 
 cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* frame) noexcept nogil:
@@ -578,6 +570,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     cdef HeaderStatus status
     cdef GuardResult guard
     cdef ApiCounters* counters
+    cdef char why[160]
     cdef int64_t started = p.now_ns
     p.kept = NULL
     channel.request = pending
@@ -595,12 +588,19 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
     else:
         status = request_header_decode(p.apis, frame.data, frame.size, &pending.frame)
     if status != HEADER_OK and status != HEADER_UNSUPPORTED_API_VERSIONS:
-        refuse_header(p, channel, status, &pending.frame)
+        explain_header(status, &pending.frame, why, sizeof(why))
+        channel_log_closing(p, channel, LEVEL_INFO, why)
+        channel_close(p, channel, CLOSED_BY_BROKER)
         return
     if channel.guarded:
         guard = guarded_pass(channel, pending, started)
         if guard != GUARD_PASS:
-            refuse_guarded(p, channel, pending, guard)
+            explain_guard(channel, pending, guard, why, sizeof(why))
+            channel_log_closing(p, channel, LEVEL_INFO, why)
+            if guard == GUARD_EXPIRED:
+                channel_close(p, channel, CLOSED_BY_BROKER)
+            else:
+                channel_fail(p, channel, NULL, -1)
             return
     pending.api = p.apis.apis[pending.frame.api_key].served
     if in_place and pending.api == NULL:
@@ -644,7 +644,8 @@ cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t
     cdef Outcome outcome
     cdef NetworkThread* thread
     if pending.api == NULL:
-        hand_to_python(p, channel)
+        if not (channel.guarded and log_in(p, channel, started)):
+            hand_to_python(p, channel)
         return
     memset(&outcome, 0, sizeof(outcome))
     thread = may_be_left(p, channel, DOING_REQUEST, in_place)

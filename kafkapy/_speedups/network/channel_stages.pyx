@@ -31,6 +31,7 @@ from kafkapy._speedups.network.connection cimport (
     LEVEL_INFO,
     listener_tls,
 )
+from kafkapy._speedups.network.frame_guard cimport guard_lift
 from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_new
 from kafkapy._speedups.network.selector cimport (
     MUTE_REQUEST,
@@ -41,7 +42,6 @@ from kafkapy._speedups.network.selector cimport (
     selector_touch,
     selector_want,
 )
-from kafkapy._speedups.requests.client_quotas cimport QUOTAS_OFF
 from kafkapy._speedups.requests.data_plane cimport API_SASL_AUTHENTICATE, ASK_PRINCIPAL, Ask
 
 cdef Ask principal_ask
@@ -92,15 +92,6 @@ cdef void begin_sasl(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
     channel.stage = STAGE_SASL
     channel.guarded = True
     channel.max_frame = min(channel.security.max_receive, p.reader.max_frame)
-
-
-cdef void be_ready(ProcessorState* p, KafkaChannel* channel, int64_t session_end_ns) noexcept nogil:
-    channel.stage = STAGE_READY
-    channel.info.buckets.epoch = QUOTAS_OFF     # of another principal
-    channel.session_end_ns = session_end_ns
-    channel.guarded = session_end_ns != 0
-    channel.tokens_follow = False
-    channel.max_frame = p.reader.max_frame
 
 
 # ---- TLS -------------------------------------------------------------------------------------------------------------
@@ -175,7 +166,7 @@ cdef void after_handshake(ProcessorState* p, KafkaChannel* channel) noexcept nog
         return
     else:
         atomic_count(&channel.security.authenticated, 1)
-        be_ready(p, channel, 0)
+        guard_lift(channel, p.reader.max_frame, 0)
     # A first request may have come with the last bytes of the handshake.
     if channel.transport.functions.pending(&channel.transport) > 0:
         channel_be_ready(p, channel)
@@ -208,7 +199,7 @@ cdef void stage_authenticated(ProcessorState* p, KafkaChannel* channel, Send* re
         if channel.stage == STAGE_READY:
             counter = &channel.security.reauthenticated
         atomic_count(counter, 1)
-    be_ready(p, channel, channel.request.session_end_ns)
+    guard_lift(channel, p.reader.max_frame, channel.request.session_end_ns)
     if reply != NULL:
         channel_start_reply(p, channel, reply)
         return

@@ -12,6 +12,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.event_queue cimport EventQueue, EventQueueState
 from kafkapy._speedups.base.posix cimport atomic_add, pthread_mutex_t
+from kafkapy._speedups.base.scram cimport ScramTableState
 from kafkapy._speedups.base.tls cimport TlsContextState
 from kafkapy._speedups.network.connection_quotas cimport ConnectionQuotas, ConnectionQuotasState
 from kafkapy._speedups.requests.client_quotas cimport ConnectionBuckets
@@ -45,7 +46,10 @@ cdef cppclass ListenerSecurity:
     int64_t max_receive             # sasl.server.max.receive.size
     int64_t setup_ns                # a connection that is not authenticated by then is closed
     int64_t failed_delay_ns         # connection.failed.authentication.delay.ms
-    int64_t authenticated           # atomics from here
+    ScramTableState* scram[2]       # by mechanism, once it was served
+    string mechanisms               # that are enabled, as SaslHandshake lists them; guarded by the registry's mutex
+    int64_t scram_served            # atomics from here; a bit for each mechanism that network threads serve
+    int64_t authenticated
     int64_t failed                  # authentications refused, TLS handshakes among them
     int64_t reauthenticated
     int64_t reauthentication_failed
@@ -122,3 +126,4 @@ cdef class ConnectionRegistry:
     cdef ConnectionRegistryState* state
     cdef readonly ConnectionQuotas quotas
     cdef readonly EventQueue events
+    cdef list scram_tables

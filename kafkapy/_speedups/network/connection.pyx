@@ -2,7 +2,7 @@
 
 cimport cython
 from cython.operator cimport dereference, preincrement
-from libc.stdint cimport int16_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.string cimport strlen
 from libcpp.string cimport string
@@ -13,6 +13,7 @@ from kafkapy._speedups.base.event_queue cimport EVENT_CONNECTION_CLOSED, EVENT_L
 from kafkapy._speedups.base.posix cimport (
     atomic_count,
     atomic_load,
+    atomic_store,
     monotonic_ns,
     pthread_mutex_destroy,
     pthread_mutex_init,
@@ -20,7 +21,9 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
     wall_clock_ms,
 )
+from kafkapy._speedups.base.scram cimport ScramTable
 from kafkapy._speedups.base.tls cimport TlsContext, TlsContextState, tls_context_ref, tls_context_unref
+from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, write_int16, write_int32, write_raw
 from kafkapy._speedups.network.connection_quotas cimport quota_release
 from kafkapy._speedups.requests.client_quotas cimport buckets_init, buckets_release
 
@@ -139,6 +142,7 @@ cdef class ConnectionRegistry:
         self.state = new ConnectionRegistryState()
         self.state.quotas = quotas.state
         self.state.events = events.state
+        self.scram_tables = []
         # Never resized while Processors read it: a listener that is added later finds its slot.
         self.state.listeners.resize(quotas.state.listeners.size(), NULL)
         pthread_mutex_init(&self.state.mutex, NULL)
@@ -203,6 +207,33 @@ cdef class ConnectionRegistry:
             security.tls = tls.state
             pthread_mutex_unlock(&self.state.mutex)
             tls_context_unref(old)
+
+    def serve_scram(self, int16_t listener_index, tables, mechanisms):
+        """Lets network threads log in the users of these ScramTables, one for each mechanism that they serve.
+        mechanisms: the names of all that the SASL listener enables."""
+        cdef ListenerSecurity* security = listener_security(self.state, listener_index)
+        cdef ScramTable table
+        cdef ByteBuffer names
+        cdef bytes encoded
+        cdef int64_t served = 0
+        if security == NULL or not security.sasl:
+            raise ValueError(f"{listener_index} is no SASL listener")
+        for table in tables:
+            if table not in self.scram_tables:
+                self.scram_tables.append(table)         # a login under way may have it
+            security.scram[table.state.mechanism] = table.state
+            served |= 1 << table.state.mechanism
+        buffer_init(&names)
+        write_int32(&names, <int32_t>len(mechanisms))
+        for name in mechanisms:
+            encoded = name.encode()
+            write_int16(&names, <int16_t>len(encoded))
+            write_raw(&names, <const char*>encoded, len(encoded))
+        pthread_mutex_lock(&self.state.mutex)
+        security.mechanisms.assign(<const char*>names.data, names.size)
+        pthread_mutex_unlock(&self.state.mutex)
+        buffer_free(&names)
+        atomic_store(&security.scram_served, served)
 
     def authentication_counters(self, int16_t listener_index):
         """Of a listener's connections since the start: authenticated, failed (TLS handshakes among them),

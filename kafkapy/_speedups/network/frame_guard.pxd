@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kafkapy._speedups.network.pending_request cimport PendingRequest
 from kafkapy._speedups.network.selector cimport KafkaChannel
+from kafkapy._speedups.requests.data_plane cimport Frame
 from kafkapy._speedups.requests.request_header cimport ApiTableState, HeaderStatus
 
 cdef enum GuardResult:
@@ -18,3 +19,10 @@ cdef HeaderStatus guarded_decode(const ApiTableState* apis, KafkaChannel* channe
 cdef GuardResult guarded_pass(const KafkaChannel* channel, const PendingRequest* pending, int64_t now_ns) noexcept nogil
 # Says why a frame of that size is refused.
 cdef void explain_size(KafkaChannel* channel, int64_t size, char* why, size_t room) noexcept nogil
+# Says why such a request header is refused.
+cdef void explain_header(HeaderStatus status, const Frame* frame, char* why, size_t room) noexcept nogil
+# Says why such a request is refused.
+cdef void explain_guard(const KafkaChannel* channel, const PendingRequest* pending, GuardResult result, char* why,
+                        size_t room) noexcept nogil
+# The channel is authenticated: its requests are served until the end of its session (monotonic ns; 0: never).
+cdef void guard_lift(KafkaChannel* channel, int64_t max_frame, int64_t session_end_ns) noexcept nogil

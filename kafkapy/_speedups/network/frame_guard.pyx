@@ -3,11 +3,14 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 
-from kafkapy._speedups.base.posix cimport atomic_load
-from kafkapy._speedups.network.selector cimport STAGE_SASL
+from kafkapy._speedups.base.posix cimport atomic_count, atomic_load
+from kafkapy._speedups.network.selector cimport STAGE_READY, STAGE_SASL
+from kafkapy._speedups.requests.client_quotas cimport QUOTAS_OFF
 from kafkapy._speedups.requests.data_plane cimport API_SASL_AUTHENTICATE, API_SASL_HANDSHAKE, API_VERSIONS
 from kafkapy._speedups.requests.request_header cimport (
     HEADER_OK,
+    HEADER_TRUNCATED,
+    HEADER_UNKNOWN_API,
     HEADER_UNSUPPORTED_API_VERSIONS,
     request_header_decode,
 )
@@ -68,3 +71,31 @@ cdef void explain_size(KafkaChannel* channel, int64_t size, char* why, size_t ro
         key = b"sasl.server.max.receive.size"
     snprintf(why, room, b"a request of %lld bytes is not between 0 and %lld (%s)", <long long>size,
              <long long>channel.max_frame, key)
+
+
+cdef void explain_header(HeaderStatus status, const Frame* frame, char* why, size_t room) noexcept nogil:
+    if status == HEADER_TRUNCATED:
+        snprintf(why, room, b"the request header is truncated")
+    elif status == HEADER_UNKNOWN_API:
+        snprintf(why, room, b"API key %d is not known", <int>frame.api_key)
+    else:
+        snprintf(why, room, b"version %d of API key %d is not served", <int>frame.api_version, <int>frame.api_key)
+
+
+cdef void explain_guard(const KafkaChannel* channel, const PendingRequest* pending, GuardResult result, char* why,
+                        size_t room) noexcept nogil:
+    if result == GUARD_EXPIRED:
+        atomic_count(&channel.security.expired, 1)
+        snprintf(why, room, b"its session has expired, and it did not authenticate again")
+    else:
+        snprintf(why, room, b"a request with API key %d came before the SASL authentication",
+                 <int>pending.frame.api_key)
+
+
+cdef void guard_lift(KafkaChannel* channel, int64_t max_frame, int64_t session_end_ns) noexcept nogil:
+    channel.stage = STAGE_READY
+    channel.info.buckets.epoch = QUOTAS_OFF     # of another principal
+    channel.session_end_ns = session_end_ns
+    channel.guarded = session_end_ns != 0
+    channel.tokens_follow = False
+    channel.max_frame = max_frame

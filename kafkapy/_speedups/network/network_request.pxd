@@ -15,6 +15,7 @@ cdef class NetworkRequest:
 
     cdef str _get_text(self, string* field)
     cdef int _set_text(self, string* field, str value) except -1
+    cdef int _log(self, str text) except -1
     cdef int _claim(self, int asked) except -1
     cdef int _claim_produce(self) except -1
     cdef int _claim_stage(self) except -1

@@ -16,10 +16,12 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
     wall_clock_ms,
 )
+from kafkapy._speedups.base.scram cimport scram_name
 from kafkapy._speedups.base.send cimport Send, send_new, send_take_buffer
 from kafkapy._speedups.base.wire cimport ByteBuffer, buffer_free, buffer_init, write_int32, write_raw
 from kafkapy._speedups.network.connection cimport (
     LEVEL_ERROR,
+    LEVEL_INFO,
     LOGGER_REQUEST_CHANNEL,
     ConnectionRegistry,
     connection_announce_close,
@@ -265,6 +267,11 @@ cdef class NetworkRequest:
         return _STAGES[self.pending.stage]
 
     @property
+    def scram(self):
+        """The SCRAM mechanism of a login whose SaslHandshake the data plane has answered; None without one."""
+        return (<bytes>scram_name(self.pending.scram - 1)).decode() if self.pending.scram else None
+
+    @property
     def tls_protocol(self):
         """The connection's TLS version ("TLSv1.3"); "" without TLS."""
         return self._get_text(&self.pending.connection.tls_protocol)
@@ -326,6 +333,12 @@ cdef class NetworkRequest:
         pthread_mutex_unlock(&registry.state.mutex)
         return 0
 
+    cdef int _log(self, str text) except -1:
+        cdef ConnectionRegistry registry = self.channel.registry
+        cdef bytes line = text.encode()
+        network_log(registry.state, LEVEL_INFO, LOGGER_REQUEST_CHANNEL, line)
+        return 0
+
     # ---- answers to a request ----
 
     cdef int _claim(self, int asked) except -1:
@@ -369,14 +382,10 @@ cdef class NetworkRequest:
     def authentication_failed(self, reply=None, delay_ms=None, str reason=None):
         """Ends the authentication and closes the connection after its last reply (None: no reply), which waits for
         delay_ms (None: connection.failed.authentication.delay.ms). The log gets the reason."""
-        cdef ConnectionRegistry registry
-        cdef bytes line
         self._claim_stage()
         if reason is not None:
-            registry = self.channel.registry
-            line = (f"Failed authentication of connection {self.connection_id} from {self.peer_host}:{self.peer_port}: "
-                    f"{reason}").encode()
-            network_log(registry.state, 20, LOGGER_REQUEST_CHANNEL, line)
+            self._log(f"Failed authentication of connection {self.connection_id} from {self.peer_host}:"
+                      f"{self.peer_port}: {reason}")
         self.pending.delay_ns = -1 if delay_ms is None else delay_ms * 1_000_000
         self._end_stage(MAIL_REFUSED, reply)
 
@@ -449,15 +458,10 @@ cdef class NetworkRequest:
 
     def close(self, reason=None):
         """Closes the connection instead of an answer. The log gets `reason`, if given."""
-        cdef ConnectionRegistry registry
-        cdef bytes line
         if self.answered:
             raise RuntimeError(f"{self!r} was answered already")
         if reason is not None:
-            registry = self.channel.registry
-            peer = f"{self.peer_host}:{self.peer_port}"
-            line = f"Connection {self.connection_id} from {peer} is closed: {reason}".encode()
-            network_log(registry.state, 20, LOGGER_REQUEST_CHANNEL, line)
+            self._log(f"Connection {self.connection_id} from {self.peer_host}:{self.peer_port} is closed: {reason}")
         self._finish(MAIL_CLOSE)
 
     cdef int _finish(self, int kind) except -1:

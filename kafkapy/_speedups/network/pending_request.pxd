@@ -28,6 +28,7 @@ cdef cppclass PendingRequest:
     int stage                   # the connection's ChannelStage when the frame came
     bint is_token               # a SASL token without a request header
     bint tokens_follow          # so are the frames behind this one, once it is answered
+    int scram                   # SCRAM mechanism + 1 of a login that Python goes on with; 0: none
     int64_t session_end_ns      # monotonic, with MAIL_AUTHENTICATED; 0: never
     int64_t delay_ns            # of the end of the connection, with MAIL_REFUSED; -1: the listener's
     uint8_t small[256]          # memory of a small frame

@@ -34,6 +34,7 @@ cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Ma
     p.stage = 0
     p.is_token = False
     p.tokens_follow = False
+    p.scram = 0
     p.memory = NULL
     p.capacity = 0
     p.reserved = 0

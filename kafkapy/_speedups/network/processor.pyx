@@ -39,7 +39,6 @@ from kafkapy._speedups.network.channel_handler cimport (
     channel_separate,
     channel_start_reply,
     channel_unmute,
-    channels_free_closed,
     request_begin,
     request_come_back,
     request_push_backlog,
@@ -144,6 +143,16 @@ cdef KafkaChannel* channel_of(ProcessorState* p, int64_t connection_id) noexcept
 cdef KafkaChannel* in_flight_of(ProcessorState* p, uint64_t token) noexcept nogil:
     cdef unordered_map[uint64_t, KafkaChannel*].iterator it = p.in_flight.find(token)
     return dereference(it).second if it != p.in_flight.end() else NULL
+
+
+cdef void free_closed(ProcessorState* p) noexcept nogil:
+    cdef size_t i
+    cdef KafkaChannel* channel
+    for i in range(p.closed.size()):
+        channel = p.closed[i]
+        connection_unref(channel.info)
+        del channel
+    p.closed.clear()
 
 
 cdef void make_room(ProcessorState* p) noexcept nogil:
@@ -441,7 +450,7 @@ cdef void finish_turn(ProcessorState* p) noexcept nogil:
     if p.pushed:
         signal_channel(p)
     if not p.closed.empty():
-        channels_free_closed(p)
+        free_closed(p)
 
 
 cdef void signal_channel(ProcessorState* p) noexcept nogil:
@@ -498,7 +507,7 @@ cdef void run_loop(void* processor) noexcept nogil:
     mailbox_collect(p.mailbox, &p.mails)
     finish_turn(p)
     end_stop(p)
-    channels_free_closed(p)
+    free_closed(p)
     own_by(p, 0)
     pthread_mutex_lock(&ends)
     p.ended = True
@@ -574,7 +583,7 @@ cdef class Processor:
         if self.state.mailbox != NULL:
             with nogil:
                 end_stop(self.state)
-                channels_free_closed(self.state)
+                free_closed(self.state)
                 pool_remove_listener(self.state.pool, self.state.mailbox.event_fd)
                 mailbox_give_back(self.state.mailbox)
                 data_plane_forget(&self.state.left)

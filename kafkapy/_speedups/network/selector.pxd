@@ -11,6 +11,7 @@ loop spin.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from kafkapy._speedups.base.epoll cimport epoll_event
+from kafkapy._speedups.base.scram cimport LoginByScram
 from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.base.transport cimport Transport
 from kafkapy._speedups.network.connection cimport ConnectionInfo, ListenerSecurity
@@ -30,7 +31,7 @@ cdef enum ChannelStage:
     STAGE_READY = 0             # requests are served
     STAGE_HANDSHAKE = 1         # of TLS
     STAGE_PRINCIPAL = 2         # Python gives the connection its principal
-    STAGE_SASL = 3              # ApiVersions, SaslHandshake, SaslAuthenticate and tokens go to Python
+    STAGE_SASL = 3              # ApiVersions, SaslHandshake, SaslAuthenticate and tokens are served
     STAGE_FAILED = 4            # the last reply waits for its time, then the connection is closed
 
 cdef cppclass KafkaChannel:
@@ -50,6 +51,8 @@ cdef cppclass KafkaChannel:
     int stage                   # ChannelStage
     bint guarded                # frames are checked: it is not ready, or its session ends
     bint tokens_follow          # frames are SASL tokens without a header
+    LoginByScram* login          # by SCRAM, served by this thread; NULL: none
+    bint login_with_python      # the login is Python's
     bint is_waiting             # for its turn of the TLS handshake
     int64_t session_end_ns      # monotonic; 0: never
     int64_t max_frame           # bytes

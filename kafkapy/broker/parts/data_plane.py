@@ -275,6 +275,7 @@ class Requests(Part):
 
     async def start(self, broker: Broker) -> None:
         """Serve requests from now on."""
+        broker.logins.serve_scram(broker.socket_server)
         broker.socket_server.enable_request_processing()
 
     async def stop(self, broker: Broker) -> None:

@@ -127,6 +127,10 @@ class SaslServerAuthenticator:
         """The mechanisms that the listener enables."""
         return list(self._mechanisms)
 
+    def adopt(self, principal: KafkaPrincipal) -> None:
+        """Take over a connection that a network thread has logged in, without an end."""
+        self._state, self._principal = _State.COMPLETE, principal
+
     def versions_asked(self, served: bool) -> SaslAnswer:
         """An ApiVersions request has come.
 

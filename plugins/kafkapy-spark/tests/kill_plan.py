@@ -28,7 +28,7 @@ LOOKUPS = {"API_VERSIONS", "METADATA", "FIND_COORDINATOR"}
 """Not numbered: they change nothing, and whether they are sent depends on what a process has done before."""
 
 STARVED = "Python worker failed to connect back"
-"""Spark waits ten seconds for a process of its own, and not longer by any setting: a busy machine needs more."""
+"""Spark waits ten seconds for a process of its own, and not longer by any setting. See warm/sitecustomize.py."""
 
 Reach = Callable[[str], None]
 """Says that a phase has come to a place."""

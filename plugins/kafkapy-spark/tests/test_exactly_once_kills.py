@@ -49,8 +49,8 @@ class KilledQuery:
         self.source, self.sink, self.bootstrap, self.rows = source, sink, bootstrap, 0
         self.output, self._directory = directory / "output", directory
         self.plan: KillPlan | None = None
-        self.warm: list[str] = []
-        """Directories before all others in PYTHONPATH."""
+        self.more: dict[str, str] = {}
+        """Of its environment."""
         self.given: dict[str, Any] = {
             "bootstrap": bootstrap,
             "source": source,
@@ -79,7 +79,7 @@ class KilledQuery:
                 [sys.executable, str(SCRIPT), json.dumps(self.given)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([*self.warm, *sys.path])},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(WARM), *sys.path])} | self.more,
             )
 
     def run_once(self) -> bool:
@@ -201,7 +201,7 @@ def test_the_driver_dies_at_every_request(
     query.given |= {"protocol": protocol, "again": True, "per_batch": PER_BATCH // 20}
     if victims == "python":
         # The JVM lives on, and forks its workers from the same daemons again and again.
-        query.warm = [str(WARM)]
+        query.more = {"KAFKAPY_WARM_DAEMONS": "1"}
     query.run_through(plan, ROWS)
     query.check()
     struck = plan.struck

@@ -193,6 +193,18 @@ def test_a_kept_transaction_without_two_phases_times_out(bench: Any) -> None:
     assert bench.init(expected=taken.producer).producer_id == first.producer_id
 
 
+def test_a_transaction_that_has_ended_since_the_search_is_not_aborted(two_phase: Any) -> None:
+    producer = opened(two_phase, 2)
+    shard = two_phase.coordinator.runtime.shards()[0]
+    two_phase.advance(DAY_MS)
+    late_ms = two_phase.clock.time_ms()
+    assert shard.timed_out(late_ms, 1) == ["t"]
+    two_phase.end(producer, True, 2)
+    for name in ("t", "forgotten"):
+        result = shard.abort_timed_out(name, late_ms, 1)
+        assert (result.reply, list(result.records)) == (False, [])
+
+
 def test_a_kept_transaction_keeps_having_no_timeout(two_phase: Any) -> None:
     opened(two_phase, 2)
     two_phase.init(keep_prepared=True, timeout_ms=1)

@@ -177,14 +177,18 @@ def test_a_called_request_that_never_comes_is_passed(broker: Any, slow: Any) -> 
 
 def test_a_quick_disk_has_no_queue(broker: Any, slow: Any) -> None:
     _, turn = slow
-    requests = parked(broker, FAIR_TURNS + 10)
+    requests = parked(broker, 20 * FAIR_TURNS)
     turn.end()
-    for number in range(FAIR_TURNS):
-        assert woken(requests) == [number]
-        requests[number].resume()
-    assert woken(requests) == list(range(FAIR_TURNS, FAIR_TURNS + 10))
-    assert offset_of(broker, send(broker)) == FAIR_TURNS
-    for request in requests[FAIR_TURNS:]:
+    done = 0
+    # On a busy machine some of these turns are slow ones too.
+    while (called := woken(requests)) == [done]:
+        requests[done].resume()
+        done += 1
+    assert done >= FAIR_TURNS
+    assert called == list(range(done, len(requests))), "all of them at once"
+    assert len(called) > 1
+    assert offset_of(broker, send(broker)) == done
+    for request in requests[done:]:
         assert request.resume().kind == REPLY
 
 
