@@ -9,6 +9,7 @@ an idle broker and beside one that is scraped without a pause. The scraper is a 
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import statistics
@@ -30,7 +31,7 @@ from kafkapy.protocol.messages.offset_commit import OffsetCommitRequest  # noqa:
 from kafkapy.testing.broker_process import BrokerProcess  # noqa: E402
 
 TOPICS = 100
-SCRAPES = 5
+SCRAPES = 3
 IDLE_S = 10.0
 PERIOD_S = 0.01
 MEMORY = {"kafkapy.storage.backend": "memory", "kafkapy.metadata.store": "memory"}
@@ -115,6 +116,12 @@ def measured(bootstrap: str, work: Any) -> Any:
     return result
 
 
+def cpu_s(pid: int) -> float:
+    """User and system time of a process."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def main(partitions: int, groups: int, keys: dict[str, str]) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -135,9 +142,12 @@ def main(partitions: int, groups: int, keys: dict[str, str]) -> None:
             return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
         print("scraped")
+        before_s = cpu_s(broker.pid)
         lines = [line.split() for line in measured(broker.bootstrap, scrape).splitlines()]
+        each_s = (cpu_s(broker.pid) - before_s) / SCRAPES
         seconds = [float(line[0]) for line in lines]
-        print(f"  a scrape      median {statistics.median(seconds):.2f} s, {int(lines[-1][1]) / 1e6:.1f} MB, "
+        print(f"  a scrape      median {statistics.median(seconds):.2f} s, {each_s:.2f} s of CPU with the probes' "
+              f"requests, {int(lines[-1][1]) / 1e6:.1f} MB, "
               f"{lines[-1][2]} lines, RSS {broker.rss_bytes() / 1e6:.0f} MB")  # fmt: skip
 
 

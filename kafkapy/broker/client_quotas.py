@@ -33,6 +33,7 @@ from kafkapy.metadata.quota_entities import (
 )
 from kafkapy.network.addresses import addresses_of
 from kafkapy.security.principal import KafkaPrincipal
+from kafkapy.slices import in_slices
 
 if TYPE_CHECKING:
     from kafkapy._speedups.network.network_request import NetworkRequest
@@ -49,6 +50,9 @@ logger = logging.getLogger("kafka.server.ClientQuotaManager")
 OFF: Final = -1
 SENSORS: Final = 10_000
 """Sensors, and buckets, that are kept; of more, those without a connection are forgotten."""
+FORGET_AFTER_S: Final = 3600.0
+"""Seconds after which an idle sensor or bucket is forgotten, as in Kafka; its metrics go with it."""
+FORGET_EVERY_S: Final = 60.0
 LOOK_S: Final = 0.5
 """Seconds between two questions to a policy of a plugin whether its quotas changed."""
 NO_QUOTAS: Final[Mapping[str, float]] = {}
@@ -119,12 +123,15 @@ class ClientQuotas:
         self._sensors: dict[Key, QuotaSensor] = {}
         self._buckets: dict[Key, TokenBucket] = {}
         self._most = {QuotaSensor: SENSORS, TokenBucket: SENSORS}
+        self._idle_since: dict[Key, float] = {}
+        """Of sensors, by the time that the broker found them idle."""
         self._exempt = QuotaSensor(math.inf, windows.samples, windows.seconds * 1000)
         self._epoch = 0
         self._set_address_rates: SetAddressRates | None = None
         self._address_task: asyncio.Task[None] | None = None
         self._addresses_changed = asyncio.Event()
         self._follow_task: asyncio.Task[None] | None = None
+        self._forget_task: asyncio.Task[None] | None = None
         self._publish()
 
     # --- quotas of the metadata store -------------------------------------------------------------------------------
@@ -257,14 +264,36 @@ class ClientQuotas:
                 del table[key]
         self._most[kind] = max(SENSORS, 2 * len(table))
 
+    async def _forget(self) -> None:
+        while True:
+            await asyncio.sleep(FORGET_EVERY_S)
+            await self.forget_idle(time.monotonic())
+
+    async def forget_idle(self, now_s: float) -> None:
+        """Forget the sensors and buckets that nobody has used for an hour."""
+        idle: dict[Key, float] = {}
+        async for key, sensor in in_slices(list(self._sensors.items())):
+            if not sensor.is_idle():
+                continue
+            since_s = self._idle_since.get(key, now_s)
+            if now_s - since_s < FORGET_AFTER_S:
+                idle[key] = since_s
+            elif self._sensors.get(key) is sensor:
+                del self._sensors[key]
+        self._idle_since = idle
+        async for key, bucket in in_slices(list(self._buckets.items())):
+            if now_s - bucket.used_s >= FORGET_AFTER_S and bucket.is_full(now_s) and self._buckets.get(key) is bucket:
+                del self._buckets[key]
+
     # --- policies of plugins ----------------------------------------------------------------------------------------
 
     def start(self, cache: MetadataCache) -> None:
-        """Begin to ask a plugin's policy for changes, and to resolve addresses."""
+        """Begin to ask a plugin's policy, to resolve addresses and to forget idle clients."""
         loop = asyncio.get_running_loop()
         if self._is_custom:
             self._follow_task = loop.create_task(self._follow_policy(cache), name="quota-policy")
         self._address_task = loop.create_task(self._follow_addresses(), name="address-quotas")
+        self._forget_task = loop.create_task(self._forget(), name="idle-quotas")
 
     async def stop(self) -> None:
         """Ask no more, and close the policy.
@@ -272,7 +301,7 @@ class ClientQuotas:
         The data plane's descriptors are closed with its last reference, at once.
         """
         self._plane = None
-        tasks = [task for task in (self._follow_task, self._address_task) if task is not None]
+        tasks = [task for task in (self._follow_task, self._address_task, self._forget_task) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -28,6 +28,8 @@ class TokenBucket:
         self._limit = limit
         self._tokens = limit * self._seconds
         self._filled_s = now_s
+        self.used_s = now_s
+        """Time of the last partitions."""
         self.mutations = 0.0
         """Partitions since the start."""
         self.throttled_ms = 0
@@ -57,6 +59,7 @@ class TokenBucket:
         """Take tokens, also those that are not there."""
         self._fill(now_s)
         self._tokens -= count
+        self.used_s = now_s
         self.mutations += count
 
     def _fill(self, now_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import ssl
 import time
@@ -13,10 +14,14 @@ from typing import Any
 
 import pytest
 from certificates import localhost, shared_ca
+from prometheus_client.core import Metric
+from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 from waiting import wait_until
 
 from kafkapy.broker.metric_names import METRICS, reference
+from kafkapy.broker.metric_samples import encode_in_slices
 from kafkapy.broker.metrics import BrokerCollector, Share, bucket_counts
 from kafkapy.broker.server import KafkaServer
 from kafkapy.protocol.header import encode_request
@@ -266,6 +271,23 @@ def test_head_answers_without_a_body(scraped: Any) -> None:
     missing = urllib.request.Request(address.replace("/metrics", "/other"), method="HEAD")
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(missing, timeout=10)
+
+
+def test_the_garbage_collector_rests_while_a_scrape_makes_its_samples() -> None:
+    seen = []
+
+    class Watching(Collector):
+        def collect(self) -> Iterator[Metric]:
+            for number in range(3):
+                metric = Metric(f"m{number}", "", "gauge")
+                metric.add_sample(f"m{number}", {}, number)
+                seen.append(gc.isenabled())
+                yield metric
+
+    assert gc.isenabled()
+    text = encode_in_slices(Watching(), generate_latest).decode()
+    assert [line for line in text.splitlines() if not line.startswith("#")] == ["m0 0.0", "m1 1.0", "m2 2.0"]
+    assert (seen, gc.isenabled()) == ([False] * 3, True)
 
 
 def test_a_share_covers_the_last_minute() -> None:

@@ -129,6 +129,28 @@ def test_a_push_of_the_largest_size_with_usual_points_is_decoded() -> None:
     assert decode(payload, MOST) == data
 
 
+HISTOGRAM, POWERS = (1, 2, 2, 9, 1), (1, 2, 2, 10, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [((*HISTOGRAM, 6), "HistogramDataPoint"), ((*HISTOGRAM, 7), "HistogramDataPoint"),
+     ((*POWERS, 8, 2), "ExponentialHistogramDataPoint"), ((1, 1, 3, 3), "Resource"), ((1, 1, 1, 1), "Resource"),
+     ((1, 2, 1, 1), "InstrumentationScope")],
+    ids=str,
+)  # fmt: skip
+def test_a_part_that_is_too_large_is_refused(path: tuple[int, ...], kind: str) -> None:
+    for size, refused in ((200_000, False), (MOST // 2, True)):
+        data = bytes(size)
+        for number in reversed(path):
+            data = delimited(number, data)
+        if refused:
+            with pytest.raises(DecodeError, match=f"A {kind} has {size // 1000}"):
+                decode(data, MOST)
+        else:
+            assert decode(data, MOST) == MetricsData.FromString(data)
+
+
 def test_deep_values_are_refused_or_decoded() -> None:
     data = b"\x0a\x01x" * 10_000
     for depth in range(1, 90):

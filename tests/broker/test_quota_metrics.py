@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from broker.conftest import Client, config
 from broker.quota_requests import alter, produce
+from waiting import wait_until
 
 from kafkapy.broker.metrics import BrokerCollector
 from kafkapy.broker.quota_callback import DefaultQuotaCallback, QuotaType
@@ -80,6 +82,41 @@ def test_mutations_of_all_clients_are_counted_while_one_has_a_quota(server: Kafk
     assert series(server, "kafka_server_controllermutation_tokens").keys() == {("", "bounded")}
 
 
+def test_idle_clients_are_forgotten_after_an_hour(server: KafkaServer, connect: Connect) -> None:
+    client, other, quotas = connect(), connect(), server.context.client_quotas
+    client.create_topic("t")
+    alter(client, {"client-id": "bounded"}, producer_byte_rate=1e9, controller_mutation_rate=10)
+    produce(client, "t", "stays")
+    produce(other, "t", "goes")
+    other.close()
+    topic = CreateTopicsRequest.Topic(name="n", num_partitions=4, replication_factor=1, assignments=[], configs=[])
+    assert client(CreateTopicsRequest(topics=[topic]), 7, "stays").topics[0].error_code == 0
+
+    def forget(later_s: float) -> None:
+        server.call(quotas.forget_idle(time.monotonic() + later_s))
+
+    def shown() -> set[str]:
+        rates = series(server, "kafka_server_produce_byterate") | series(
+            server, "kafka_server_controllermutation_mutations_total"
+        )
+        return {client_id for _, client_id in rates}
+
+    forget(0)
+    assert shown() == {"stays", "goes"}
+    # A sensor is idle when its windows are over and its connection is gone.
+    wait_until(lambda: rate_is_zero(server, "goes"), "the rate of the client that left is zero")
+    forget(0)
+    forget(3599)
+    assert shown() == {"stays", "goes"}
+    forget(3601)
+    assert shown() == {"stays"}  # whose connection is open
+    assert series(server, "kafka_server_controllermutation_mutations_total") == {}
+
+
+def rate_is_zero(server: KafkaServer, client_id: str) -> bool:
+    return series(server, "kafka_server_produce_byterate")[("", client_id)] == 0
+
+
 def test_the_configured_number_of_series_bounds_them(tmp_path: Path) -> None:
     with KafkaServer(config(tmp_path, kafkapy_metrics_max_series="100")) as server:
         host, port = server.endpoints[0].host, server.endpoints[0].port
@@ -88,7 +125,7 @@ def test_the_configured_number_of_series_bounds_them(tmp_path: Path) -> None:
         alter(admin, {"client-id": None}, producer_byte_rate=1e9)
         for number in range(150):
             produce(client, "t", f"client-{number}")
-        families = BrokerCollector(server).collect()
+        families = list(BrokerCollector(server).collect())
         (rates,) = [family for family in families if family.name == "kafka_server_produce_byterate"]
         shown = {sample.labels["client_id"] for sample in rates.samples}
         assert 0 < len(shown) <= 100

@@ -26,6 +26,12 @@ BYTES_OF_A_MESSAGE: Final = 10
 A point with two attributes is five messages of 75 bytes.
 """
 DEEPEST: Final = 50
+LISTS: Final = frozenset((
+    "ResourceMetrics", "ScopeMetrics", "Metric", "Gauge", "Sum", "Histogram", "ExponentialHistogram", "Summary",
+))  # fmt: skip
+"""Messages that may be as large as a push. Growing a list of a million numbers takes the library 16 ms at once."""
+LARGEST: Final = 256 * 1024
+"""Bytes of other messages: points, attributes, resources."""
 DELIMITED: Final = 2
 FIXED: Final = (
     FieldDescriptor.TYPE_DOUBLE,
@@ -100,6 +106,9 @@ def _merge_large(message: Any, data: bytes, start: int, end: int, depth: int) ->
     elif field.message_type is None:
         _merge_packed(message, field, data, content, end)
     else:
+        kind = field.message_type.name
+        if kind not in LISTS and end - content > LARGEST:
+            raise DecodeError(f"A {kind} has {end - content} bytes, more than {LARGEST}")
         part = getattr(message, field.name)
         if hasattr(part, "add"):
             part = part.add()
