@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -19,12 +20,19 @@ MANY_SURVIVORS: Final = 50_000
 """Objects that take the collector longer than a few ms; so many new ones are left to reference counts."""
 
 
+LONGEST_S: Final = 60.0
+"""Longest rest in seconds; overlapping ones would never end."""
+
+
 class _Rests:
     """Those that want the collector to rest. Any thread."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.count = 0
+        self.began = 0.0
+        self.keeps = False
+        """Whether what is left afterwards is state."""
         self.collects = False
         """Whether the collector worked before."""
 
@@ -32,13 +40,22 @@ class _Rests:
 _rests = _Rests()
 
 
-def begin_rest() -> None:
-    """Have the collector rest until as many calls of `end_rest`."""
+def begin_rest(keeps: bool = True) -> bool:
+    """Have the collector rest until as many calls of `end_rest`.
+
+    `keeps`: much of what is made stays. False when it has rested for long enough; then no `end_rest` belongs to it.
+    """
     with _rests.lock:
+        now = time.monotonic()
+        if _rests.count and now - _rests.began > LONGEST_S:
+            return False
         if not _rests.count:
+            _rests.began, _rests.keeps = now, False
             _rests.collects = gc.isenabled()
             gc.disable()
+        _rests.keeps |= keeps
         _rests.count += 1
+        return True
 
 
 def end_rest() -> None:
@@ -47,16 +64,17 @@ def end_rest() -> None:
         _rests.count -= 1
         if _rests.count or not _rests.collects:
             return
-        if gc.get_count()[0] > MANY_SURVIVORS:
+        if _rests.keeps and gc.get_count()[0] > MANY_SURVIVORS:
             gc.freeze()
         gc.enable()
 
 
 @contextmanager
-def resting() -> Iterator[None]:
+def resting(keeps: bool = True) -> Iterator[None]:
     """The collector rests within the block."""
-    begin_rest()
+    rests = begin_rest(keeps)
     try:
         yield
     finally:
-        end_rest()
+        if rests:
+            end_rest()

@@ -41,10 +41,11 @@ class LargeTurn:
     LONGEST_REST_S after it the garbage collector works again.
     """
 
-    def __init__(self, owner: LargeMessages) -> None:
+    def __init__(self, owner: LargeMessages, rests: bool) -> None:
+        """`rests`: whether the garbage collector rests for it."""
         loop = asyncio.get_running_loop()
         self._owner = owner
-        self._blocks = self._rests = True
+        self._blocks, self._rests = True, rests
         self._limits = (loop.call_later(LONGEST_TURN_S, self._let_others), loop.call_later(LONGEST_REST_S, self.end))
 
     def end(self) -> None:
@@ -96,8 +97,7 @@ class LargeMessages:
                     self.ended()
                 raise
         self._busy = True
-        begin_rest()
-        return LargeTurn(self)
+        return LargeTurn(self, begin_rest())
 
     def ended(self) -> None:
         """The next one's turn."""

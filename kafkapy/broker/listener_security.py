@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkapy.security.ssl.settings import SslSettings
     from kafkapy.types import Endpoint
 
-__all__ = ["ListenerSecurities"]
+__all__ = ["ListenerSecurities", "check_stores"]
 
 logger = logging.getLogger("kafka.network.SocketServer")
 
@@ -152,6 +152,16 @@ class ListenerSecurities:
         from kafkapy.security.ssl.settings import SslSettings
 
         return SslSettings.for_listener(config, name)
+
+
+def check_stores(config: BrokerConfig) -> None:
+    """Load the stores of all TLS listeners, as a trial.
+
+    Blocks on the disk. ConfigError.
+    """
+    for endpoint in config.listeners:
+        if endpoint.security_protocol.tls:
+            _load(config, endpoint.listener_name)
 
 
 def _load(config: BrokerConfig, name: str) -> tuple[ListenerTls, SslPrincipalMapper]:

@@ -127,7 +127,7 @@ class LiveListeners:
                     return
                 except MetadataStoreError:
                     continue
-                except KafkaError as error:
+                except Exception as error:
                     logger.error("The broker could not register its new addresses: %s", error)
                     return
 

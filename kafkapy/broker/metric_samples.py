@@ -48,9 +48,9 @@ class Samples:
         self._left = most_bounded
         self._steps = 0
 
-    def step(self) -> None:
-        """Rest, after every SLICE calls."""
-        self._steps += 1
+    def step(self, count: int = 1) -> None:
+        """Rest, after every SLICE steps."""
+        self._steps += count
         if self._steps >= SLICE:
             self.rest()
 
@@ -92,7 +92,7 @@ class _Part(Collector):
 
 def encode_in_slices(collector: Collector, encode: Callable[[Any], bytes]) -> bytes:
     """The exposition of all metrics by an encoder of prometheus_client, slice by slice."""
-    with resting():
+    with resting(keeps=False):
         return _encoded(collector, encode)
 
 

@@ -26,12 +26,16 @@ RATES: Final = {
     QuotaType.CONTROLLER_MUTATION: "mutations",
 }
 
+MOST_ALWAYS: Final = 100
+"""Clients that are shown beside any number of other series."""
+
 
 def add_quotas(samples: Samples, quotas: ClientQuotas) -> None:
     """Add the samples of all clients that are measured. Any thread."""
     samples.add("kafka_server_request_exemptrequesttime", quotas.exempt_time)
-    add = samples.add_bounded
-    for reading in quotas.readings():
+    for number, reading in enumerate(quotas.readings()):
+        # The newest are shown also where partitions have used up the limit.
+        add = samples.add if number < MOST_ALWAYS else samples.add_bounded
         prefix, labels = PREFIXES[reading.quota_type], (reading.tags[USER], reading.tags[CLIENT_ID])
         add(f"{prefix}_{RATES[reading.quota_type]}", reading.rate, *labels)
         if reading.throttle_time_ms is not None:

@@ -58,6 +58,7 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 PARTS: Final[tuple[type[Part], ...]] = (
     resources.Resources,
     resources.Scheduler,
+    security.FirstStart,
     storage.LogDirectories,
     metadata.Store,
     metadata.Configuration,

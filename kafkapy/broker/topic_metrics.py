@@ -115,7 +115,7 @@ def _add_group(
             samples.add_bounded("kafka_consumergroup_current_offset", offset, *labels)
             if end is not None:
                 samples.add_bounded("kafka_consumergroup_lag", lag, *labels)
-        samples.rest()
+        samples.step(len(some) * SLICE // BEYOND + 1)
     for topic, (offsets, lag, known) in sums.items():
         samples.add("kafka_consumergroup_current_offset_sum", offsets, group_id, topic)
         if known:

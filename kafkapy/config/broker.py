@@ -279,7 +279,8 @@ class BrokerConfig:
     def advertise(self, bound: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
         """The addresses for clients, after the sockets are bound.
 
-        Port 0 becomes the bound port of that listener, and an empty host becomes this machine's name.
+        Port 0 becomes the bound port of that listener, and an empty host becomes this machine's name. A listener whose
+        port 0 is not bound has no address.
         """
         ports = {endpoint.listener_name: endpoint.port for endpoint in bound}
         return tuple(
@@ -290,6 +291,7 @@ class BrokerConfig:
                 endpoint.security_protocol,
             )
             for endpoint in self.advertised_listeners
+            if endpoint.port or endpoint.listener_name in ports
         )
 
     @cached_property

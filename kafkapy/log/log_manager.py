@@ -374,18 +374,22 @@ class LogManager:
             log, directory = self.table.log_at(tp)
             if followed is not None and log is not followed:
                 raise error_for(ErrorCode.FENCED_LEADER_EPOCH, f"{tp} has another log")
+            if future is not None:
+                # The copy comes first: what it lacks is copied again, what it has too much would stay.
+                try:
+                    cut(future.log, -1)
+                except OSError as error:
+                    if is_shortage(error):
+                        raise
+                    self.table.fail_dir(future.place.log_dir.path, error)
             try:
                 dropped = cut(log, leader_epoch)
                 manager.truncated(tp, log.log_end_offset)
-                if future is not None:
-                    directory = future.place.log_dir.path
-                    cut(future.log, -1)
             except OSError as error:
                 if is_shortage(error):
-                    raise  # both logs are cut at the next try
+                    raise
                 self.table.fail_dir(directory, error)
-                if future is None or directory != future.place.log_dir.path:
-                    raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be truncated: {error.strerror}") from error
+                raise error_for(KAFKA_STORAGE_ERROR, f"{tp} cannot be truncated: {error.strerror}") from error
         return dropped
 
     def update_broker_config(self, config: BrokerConfig) -> None:

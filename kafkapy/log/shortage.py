@@ -15,7 +15,7 @@ from typing import Final, ParamSpec, TypeVar
 from kafkapy._speedups.log.open_files import close_idle
 from kafkapy._speedups.log.partition_log import NOT_THE_DISK
 
-__all__ = ["insist", "is_shortage", "warn_of_shortage"]
+__all__ = ["FILES_AT_ONCE", "close_idle", "insist", "is_shortage", "warn_of_shortage"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,6 +23,7 @@ T = TypeVar("T")
 logger = logging.getLogger("kafka.log.LogManager")
 
 FILES_AT_ONCE: Final = 32
+"""Idle segment files that close at a shortage."""
 PAUSES_S: Final = (0.0, 0.01, 0.05, 0.1, 0.2, 0.4)
 """Before each further try."""
 WARN_EVERY_S: Final = 60.0

@@ -297,7 +297,7 @@ class ZooKeeperStore(MetadataStore):
         ends = loop.time() + self._session_s
         while True:
             try:
-                await self.children("/")
+                await self._ask(lambda: self._client.exists_async("/"), "/")
                 return
             except StoreUnavailableError:
                 if loop.time() >= ends:

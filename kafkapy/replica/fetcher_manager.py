@@ -19,12 +19,12 @@ from kafkapy._speedups.replica import fetcher as kernel
 from kafkapy._speedups.replica.fetcher import FollowedPartition, ReplicaFetcher
 from kafkapy._speedups.replica.throttle import ReplicationThrottle
 from kafkapy.errors import ErrorCode, KafkaError, KafkaStorageError, code_of, error_for
-from kafkapy.log.shortage import is_shortage, warn_of_shortage
+from kafkapy.log.shortage import FILES_AT_ONCE, close_idle, is_shortage, warn_of_shortage
 from kafkapy.replica.fetcher_api import FetcherEvents, FetcherMetrics, FetchStart, FollowerVersions
 from kafkapy.replica.leader_connections import LeaderConnections
 from kafkapy.replica.leader_fetcher import LeaderFetcher, MakeKernel
 from kafkapy.replica.truncation import EpochEnd, first_batch, truncation_of
-from kafkapy.slices import SlicedQueue
+from kafkapy.slices import SlicedQueue, in_slices
 from kafkapy.types import Endpoint, ListOffsetsTimestamp, TopicPartition
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ class ReplicaFetcherManager:
         self._followed: dict[TopicPartition, _Followed] = {}
         self._by_handle: dict[int, _Followed] = {}
         self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
+        self._short: dict[tuple[int, int], dict[TopicPartition, _Followed]] = {}
+        """Partitions by the fetcher that could not be made for want of threads or descriptors."""
         self._waiting: dict[int, dict[TopicPartition, _Followed]] = {}
         """Partitions by leader whose epochs the leader is to be asked for (OffsetForLeaderEpoch)."""
         self._asking: dict[int, asyncio.Task[None]] = {}
@@ -197,18 +199,31 @@ class ReplicaFetcherManager:
             followed.fetcher.resume(followed.partition)
             return
         start = followed.start
+        key = start.leader_id, _index(followed.topic_partition, self._count)
+        if key in self._short:
+            self._short[key][followed.topic_partition] = followed
+            return
         try:
-            fetcher = self._fetcher(start.leader_id, _index(followed.topic_partition, self._count))
+            fetcher = self._fetcher(*key)
         except OSError as error:
             # Threads and descriptors come back.
             warn_of_shortage(error)
-            self._spawn(followed, self._back_off())
+            self._short[key] = {followed.topic_partition: followed}
+            self._in_background(self._fetch_later(key))
             return
         partition = FollowedPartition(start.log, start.topic_id.bytes, start.leader_epoch, self._is_throttled(followed))
         followed.fetcher = fetcher
         followed.partition = partition
         self._by_handle[partition.handle] = followed
         fetcher.add(partition)
+
+    async def _fetch_later(self, key: tuple[int, int]) -> None:
+        """Try again to make a fetcher, for all partitions that wait for it."""
+        await self._loop.run_in_executor(self._workers, close_idle, FILES_AT_ONCE)
+        await self._back_off()
+        async for followed in in_slices(list(self._short.pop(key).values())):
+            if self._is_current(followed):
+                self._fetch(followed)
 
     def _fetcher(self, leader_id: int, index: int) -> LeaderFetcher:
         fetcher = self._fetchers.get((leader_id, index))

@@ -190,22 +190,26 @@ class CredentialCache:
         unreadable = []
         for mechanism, table in self.tables.items():
             shapes = self._shapes[mechanism]
-            before = self.credential(mechanism, user)
-            if before is not None:
-                table.remove_user(user)
-                shapes[_shape_of(before)] -= 1
-                if not shapes[_shape_of(before)]:
-                    del shapes[_shape_of(before)]
+            before, credential = self.credential(mechanism, user), None
             text = config.get(mechanism)
             if text is not None:
                 try:
                     credential = decode_credential(text)
                 except ValueError:
                     unreadable.append(mechanism)
-                else:
-                    principal = str(KafkaPrincipal(USER_TYPE, user))
-                    table.set_user(user, credential, principal, hash(principal))
-                    shapes[_shape_of(credential)] += 1
+            if credential == before:
+                continue
+            # In one step: network threads read the table meanwhile.
+            if credential is None:
+                table.remove_user(user)
+            else:
+                principal = str(KafkaPrincipal(USER_TYPE, user))
+                table.set_user(user, credential, principal, hash(principal))
+                shapes[_shape_of(credential)] += 1
+            if before is not None:
+                shapes[_shape_of(before)] -= 1
+                if not shapes[_shape_of(before)]:
+                    del shapes[_shape_of(before)]
             ((shape, _),) = shapes.most_common(1) or [(DEFAULT_SHAPE, 0)]
             table.set_shape(*shape)
         return unreadable

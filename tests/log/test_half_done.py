@@ -224,3 +224,28 @@ def test_an_index_that_lost_its_end_hides_no_timestamp(logs: Any, batch: Any) ->
     found = log.find_timestamp(1007)
     assert found is not None
     assert found[:8] == (14).to_bytes(8, "big")
+
+
+@pytest.mark.parametrize("what", ["delete_segments", "write_leader_epochs", "names"])
+def test_a_truncation_ends_when_descriptors_come_back(
+    logs: Any, batch: Any, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """In memory the log is cut: its files, epochs and producers must follow."""
+    log = segments_of_two(logs, batch)
+    short = [errno.EMFILE]
+    work = getattr(LocalLogStorage, what)
+
+    def sometimes(self: LocalLogStorage, *arguments: Any, **named: Any) -> Any:
+        if short:
+            raise OSError(short.pop(), "Too many open files")
+        return work(self, *arguments, **named)
+
+    monkeypatch.setattr(LocalLogStorage, what, sometimes)
+    assert log.truncate_to(6)
+    monkeypatch.undo()
+    assert not short
+    assert log.log_end_offset == 6
+    assert [segment[0] for segment in log.segments()] == [0, 4]
+    assert not data_file(logs, 8).exists()
+    logs.stop(log)
+    assert logs.open(clean=False).log_end_offset == 6

@@ -30,15 +30,18 @@ cdef cppclass ScramCredential:
     string principal                # "User:name"
     int64_t owner                   # Python's hash of it
 
+cdef struct ScramShape:
+    size_t salt_bytes
+    bint base36                     # the salt has digits and small letters
+    int32_t iterations
+
 cdef cppclass ScramTableState:
     """The credentials of one mechanism. Python writes, any thread reads."""
     int mechanism
+    string secret                   # makes the salts of unknown users
     pthread_mutex_t mutex           # guards what follows
     unordered_map[string, ScramCredential] users
-    string secret                   # makes the salts of unknown users
-    size_t salt_bytes               # how their credentials look
-    bint base36
-    int32_t iterations
+    ScramShape shape                # of the credentials of unknown users
 
 cdef cppclass ScramFirst:
     """A client's first message."""

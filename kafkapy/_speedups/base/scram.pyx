@@ -223,7 +223,8 @@ cdef bint read_final(const uint8_t* data, int64_t size, string* unproven, string
 
 # ---- exchanges -------------------------------------------------------------------------------------------------------
 
-cdef bint make_unknown(ScramTableState* t, const string& user, ScramCredential* made) noexcept nogil:
+cdef bint make_unknown(const ScramTableState* t, const ScramShape* shape, const string& user,
+                       ScramCredential* made) noexcept nogil:
     """A credential that no password fits: it looks like others, and its salt is always the user's."""
     cdef string text
     cdef uint8_t seed[MOST_KEY]
@@ -233,8 +234,8 @@ cdef bint make_unknown(ScramTableState* t, const string& user, ScramCredential* 
     text.assign(scram_name(t.mechanism))
     text.push_back(c',')
     text.append(user)
-    made.salt.resize(t.salt_bytes)
-    made.iterations = t.iterations
+    made.salt.resize(shape.salt_bytes)
+    made.iterations = shape.iterations
     made.stored_key.resize(size_of(t.mechanism))
     context = EVP_MD_CTX_new()
     if context == NULL:
@@ -245,7 +246,7 @@ cdef bint make_unknown(ScramTableState* t, const string& user, ScramCredential* 
             and EVP_DigestFinalXOF(context, <uint8_t*>made.salt.data(), made.salt.size()) == 1
             and RAND_bytes(<uint8_t*>made.stored_key.data(), <int>made.stored_key.size()) == 1)
     EVP_MD_CTX_free(context)
-    if t.base36:
+    if shape.base36:
         for i in range(made.salt.size()):
             made.salt[i] = BASE36[<uint8_t>made.salt[i] % 36]
     made.server_key = made.stored_key
@@ -279,17 +280,21 @@ cdef bint challenge(ScramExchange* exchange, const ScramFirst* first, const char
 
 cdef bint scram_begin(ScramTableState* t, const ScramFirst* first, ScramExchange* exchange) noexcept nogil:
     cdef unordered_map[string, ScramCredential].iterator it
+    cdef ScramCredential unknown
+    cdef ScramShape shape
     cdef bint done
     exchange.mechanism = t.mechanism
-    exchange.known = False
     pthread_mutex_lock(&t.mutex)
-    # Made in any case: an unknown user takes no longer than others.
-    done = make_unknown(t, first.user, &exchange.credential)
+    shape = t.shape
     it = t.users.find(first.user)
-    if it != t.users.end() and dereference(it).second.iterations >= SCRAM_LEAST_ITERATIONS:
+    exchange.known = it != t.users.end() and dereference(it).second.iterations >= SCRAM_LEAST_ITERATIONS
+    if exchange.known:
         exchange.credential = dereference(it).second
-        exchange.known = True
     pthread_mutex_unlock(&t.mutex)
+    # Made in any case: an unknown user takes no longer than others.
+    done = make_unknown(t, &shape, first.user, &unknown)
+    if not exchange.known:
+        exchange.credential = unknown
     return done and challenge(exchange, first, NULL)
 
 
@@ -371,8 +376,9 @@ cdef class ScramTable:
         self.state = new ScramTableState()
         self.state.mechanism = number
         self.state.secret = secret
-        self.state.salt_bytes = 24
-        self.state.iterations = SCRAM_LEAST_ITERATIONS
+        self.state.shape.salt_bytes = 24
+        self.state.shape.base36 = False
+        self.state.shape.iterations = SCRAM_LEAST_ITERATIONS
         pthread_mutex_init(&self.state.mutex, NULL)
 
     def __dealloc__(self):
@@ -400,10 +406,12 @@ cdef class ScramTable:
 
     def set_shape(self, size_t salt_bytes, bint base36, int32_t iterations):
         """What the credentials of unknown users look like. base36: salts of digits and small letters."""
+        cdef ScramShape shape
+        shape.salt_bytes = salt_bytes
+        shape.base36 = base36
+        shape.iterations = iterations
         pthread_mutex_lock(&self.state.mutex)
-        self.state.salt_bytes = salt_bytes
-        self.state.base36 = base36
-        self.state.iterations = iterations
+        self.state.shape = shape
         pthread_mutex_unlock(&self.state.mutex)
 
     def credential(self, str user not None):
@@ -424,11 +432,11 @@ cdef class ScramTable:
         """A credential that no password fits. It has the salt that this unknown user always gets."""
         cdef ScramCredential made
         cdef string name = user.encode("utf-8", "surrogatepass")
-        cdef bint done
+        cdef ScramShape shape
         pthread_mutex_lock(&self.state.mutex)
-        done = make_unknown(self.state, name, &made)
+        shape = self.state.shape
         pthread_mutex_unlock(&self.state.mutex)
-        if not done:
+        if not make_unknown(self.state, &shape, name, &made):
             raise MemoryError
         return as_tuple(&made)
 

@@ -197,7 +197,7 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
         messages[0] += batch.header.record_count if batch.header.record_count > 0 else 0
     if was_slow_locked(log):
         # The disk is slow: a network thread gives its Processor away at once, and later requests come into the queue.
-        slow = &private_of(log).slow
+        slow = &private_of(log).slow_appends
         atomic_add(slow, 1)
     begin_turn_locked(log)
     segment_ref(active)

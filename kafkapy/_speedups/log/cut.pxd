@@ -9,6 +9,11 @@ from libcpp.vector cimport vector
 from kafkapy._speedups.log.layout cimport LogState
 from kafkapy._speedups.log.segment cimport SegmentState
 
+cdef enum:
+    # What was begun in memory is ended in files, also while descriptors are short.
+    SHORTAGE_TRIES = 120
+    SHORTAGE_PAUSE_US = 500_000
+
 cdef struct LogCut:
     SegmentState* segment       # with the new log end, referenced; NULL: nothing to cut
     int64_t position            # in its file

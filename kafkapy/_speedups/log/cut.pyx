@@ -52,6 +52,8 @@ from kafkapy._speedups.records.file_records cimport (
     path_sync,
 )
 
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int microseconds)
 
 cdef enum:
     NEVER = 0x7FFFFFFFFFFFFFFF      # flush.messages is not set
@@ -165,10 +167,16 @@ cdef int begin_truncation(LogState* log, int64_t offset, int32_t leader_epoch, L
 
 
 cdef int finish_truncation(LogState* log, LogCut* cut, int failure) noexcept nogil:
+    cdef int tries = SHORTAGE_TRIES
     if cut.segment == NULL:
         return failure
     if failure == 0:
         failure = segment_truncate(cut.segment, cut.end, cut.position)
+        while is_shortage(failure) and tries:
+            # In memory the log is cut, and descriptors come back.
+            tries -= 1
+            usleep(SHORTAGE_PAUSE_US)
+            failure = segment_truncate(cut.segment, cut.end, cut.position)
     if failure:
         pthread_mutex_lock(&log.mutex)
         set_offline_locked(log, failure, "truncation failed")

@@ -10,9 +10,11 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.error_codes cimport ERROR_FENCED_LEADER_EPOCH
-from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
+from kafkapy._speedups.base.posix cimport is_shortage, pthread_mutex_lock, pthread_mutex_unlock, wall_clock_ms
 from kafkapy._speedups.log.background cimport make_segment
 from kafkapy._speedups.log.cut cimport (
+    SHORTAGE_PAUSE_US,
+    SHORTAGE_TRIES,
     LogCut,
     begin_truncation,
     empty_log,
@@ -25,6 +27,7 @@ from kafkapy._speedups.log.cut cimport (
 )
 from kafkapy._speedups.log.describe cimport hold_segments
 from kafkapy._speedups.log.layout cimport LogState, Waiter
+from kafkapy._speedups.log.open_files cimport close_idle_files
 from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.segment cimport SegmentState, segment_new, segment_seal, segment_trim, segment_unref
 from kafkapy._speedups.log.state cimport active_segment, fire, switch_segment_locked, take_waiters_locked
@@ -32,6 +35,13 @@ from kafkapy._speedups.log.turns cimport lock_settled
 
 
 from kafkapy.errors import error_for
+
+
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int microseconds)
+
+cdef enum:
+    FILES_AT_ONCE = 32
 
 
 cdef class LogFiles:
@@ -114,6 +124,21 @@ cdef int make_segment_ready(LogFiles log) except -1:
     return 0
 
 
+cdef object patiently(work, tuple arguments=(), dict named={}):
+    """Ends what was begun on a log: in memory it is done, and descriptors come back."""
+    cdef int tries = SHORTAGE_TRIES
+    while True:
+        try:
+            return work(*arguments, **named)
+        except OSError as error:
+            tries -= 1
+            if not is_shortage(error.errno or 0) or tries == 0:
+                raise
+        with nogil:
+            close_idle_files(FILES_AT_ONCE)
+            usleep(SHORTAGE_PAUSE_US)
+
+
 cdef bint roll_segment(LogFiles log) except -1:
     cdef SegmentState* active
     cdef bint rolled = False, again = True
@@ -159,7 +184,7 @@ cdef bint truncate(LogFiles log, int64_t offset, int32_t leader_epoch) except -1
         return False
     try:
         # The newest segment goes first, in the order of begin_truncation.
-        log.storage.delete_segments(list(removed), delay_ms=0)
+        patiently(log.storage.delete_segments, (list(removed),), {"delay_ms": 0})
     except OSError as error:
         failure = error.errno or EIO
         raise
@@ -169,10 +194,10 @@ cdef bint truncate(LogFiles log, int64_t offset, int32_t leader_epoch) except -1
     if failure:
         raise OSError(failure, strerror(failure).decode(), log.storage.directory)
     try:
-        log.rewrite_transaction_indexes(max(segment[0] for segment in log.segments()))
-        log.write_leader_epochs()
+        patiently(log.rewrite_transaction_indexes, (max(segment[0] for segment in log.segments()),))
+        patiently(log.write_leader_epochs)
         # Appends park until here: the producer state still holds batches that the truncation cut off.
-        log.reload_producers(True)
+        patiently(log.reload_producers, (True,))
     except OSError as error:
         log.go_offline(error.errno or EIO)
         raise
@@ -193,18 +218,18 @@ cdef int truncate_fully(LogFiles log, int64_t offset, int32_t leader_epoch) exce
     if not emptied:
         raise error_for(ERROR_FENCED_LEADER_EPOCH)
     try:
-        log.storage.delete_segments(list(removed), delay_ms=0)
-        for name in log.storage.names():
+        patiently(log.storage.delete_segments, (list(removed),), {"delay_ms": 0})
+        for name in patiently(log.storage.names):
             if name.endswith(".snapshot"):
-                log.storage.remove_file(name)
+                patiently(log.storage.remove_file, (name,))
     except OSError as error:
         log.go_offline(error.errno or EIO)
         raise
     finally:
         with nogil:
             resume_appends(log.state)
-    log.roll()
-    log.write_leader_epochs()
+    patiently(log.roll)
+    patiently(log.write_leader_epochs)
     return 0
 
 

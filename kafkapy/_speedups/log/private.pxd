@@ -66,6 +66,7 @@ cdef cppclass LogPrivate:
     Waiter next_turn            # the append that was called and has not come yet; owner NULL: none
     int64_t next_turn_until_ns  # then others pass it
     int64_t slow                # atomic; threads that hang in a read of this log (base/blocking.pxd)
+    int64_t slow_appends        # atomic; likewise in a write
     bint segment_wanted         # the workers, or Python by SEGMENT_WANTED, have the request
     bint native_segments        # background.pyx makes segments, not the storage
     int64_t segments_made

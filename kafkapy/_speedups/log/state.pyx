@@ -125,6 +125,7 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.next_turn_until_ns = 0
     own.settlers = 0
     own.slow = 0
+    own.slow_appends = 0
     pthread_cond_init(&own.turn_over, NULL)
     own.segment_wanted = False
     own.native_segments = False
@@ -324,12 +325,13 @@ cdef bint is_flushed_locked(LogState* log, int64_t offset) noexcept nogil:
 cdef void take_waiters_locked(LogState* log, bint every, vector[Waiter]* out) noexcept nogil:
     cdef LogPrivate* own = private_of(log)
     cdef bint fair = not every and is_fair_locked(log), patient = False
+    cdef bint may_call = fair and may_call_locked(log)
     cdef const Waiter* waiter
     cdef size_t i, kept = 0
     own.turn_queue = 0
     for i in range(log.waiters.size()):
         waiter = &log.waiters[i]
-        if (every or condition_holds_locked(log, waiter)) and (not fair or may_wake_locked(log, waiter)):
+        if (every or condition_holds_locked(log, waiter)) and (not fair or may_wake_locked(log, waiter, &may_call)):
             if waiter.wake == NULL:
                 patient = True
             else:
@@ -345,12 +347,13 @@ cdef void take_waiters_locked(LogState* log, bint every, vector[Waiter]* out) no
         pthread_cond_broadcast(&own.turn_over)
 
 
-cdef bint may_wake_locked(LogState* log, const Waiter* waiter) noexcept nogil:
+cdef bint may_wake_locked(LogState* log, const Waiter* waiter, bint* may_call) noexcept nogil:
     """Whether a waiter whose condition holds is woken now, while turns are handed over: one append, and all others."""
     if (waiter.kind != WAIT_TURN and waiter.kind != WAIT_SEGMENT) or waits_in_vain_locked(log, waiter):
         return True
-    if not may_call_locked(log):
+    if not may_call[0]:
         return False
+    may_call[0] = False
     call_locked(log, waiter)
     return True
 

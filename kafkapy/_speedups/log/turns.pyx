@@ -65,7 +65,8 @@ cdef Turn await_turn_locked(LogState* log, Waiter* waiter) noexcept nogil:
             return TURN_FREE
         if monotonic_ns() >= own.next_turn_until_ns:
             own.next_turn.owner = NULL
-            return TURN_FREE
+            # A newcomer parks, which calls the oldest.
+            return TURN_SLOW if own.turn_queue and not patient and waiter.threshold == 0 else TURN_FREE
         if patient:
             await_call_locked(log, waiter)
             return TURN_LOOK_AGAIN

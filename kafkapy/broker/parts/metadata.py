@@ -134,8 +134,12 @@ class ConfigChanges(Part):
         ]
         broker.dynamic.broker_appliers.append(self._listeners.apply)
         broker.dynamic.broker_touched.append(broker.listener_security.reconfigure)
-        # What the store said before this listened.
+        # What the store said before this listened, as while logs were loaded.
         broker.listener_security.reconfigure(broker.dynamic.config)
+        if broker.dynamic.config is not broker.config:
+            for listener in broker.dynamic.broker_listeners:
+                listener(broker.dynamic.config)
+            await self._listeners.apply(broker.dynamic.config)
 
     async def stop(self, broker: Broker) -> None:
         """Wait for connections of removed listeners no more."""

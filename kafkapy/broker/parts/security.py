@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
-from kafkapy.broker.listener_security import ListenerSecurities
+from kafkapy.broker.listener_security import ListenerSecurities, check_stores
 from kafkapy.broker.logins import Logins as BrokerLogins
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.broker.principals import PrincipalBuilders
 
-__all__ = ["Listeners", "Logins"]
+__all__ = ["FirstStart", "Listeners", "Logins"]
+
+
+class FirstStart(Part):
+    """Tries the listeners of the file before a new broker makes anything.
+
+    There is no dynamic configuration yet, which could mend what is wrong with them.
+    """
+
+    name = "listeners of a new broker"
+
+    async def start(self, broker: Broker) -> None:
+        """ConfigError for a store that cannot be used."""
+        config = broker.config
+        if config.metadata_store != "embedded" or not any(each.security_protocol.tls for each in config.listeners):
+            return
+        from kafkapy.metadata.embedded import FILE_NAME
+
+        if not (Path(config.metadata_log_dir) / FILE_NAME).exists():
+            await asyncio.get_running_loop().run_in_executor(None, check_stores, config)
 
 
 class Listeners(Part):

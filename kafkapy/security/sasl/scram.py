@@ -2,7 +2,7 @@
 
 Messages, proofs and salts of unknown users are the kernel's (`_speedups/base/scram`). With tokenauth the user is a
 token's id, and the principal is the token's owner. Network threads serve the usual login by themselves
-(`_speedups/network/channel_scram`): here come those by token, with an authorization id, or of sessions with an end.
+(`_speedups/network/channel_login`): here come those by token, with an authorization id, or of sessions with an end.
 """
 
 from __future__ import annotations

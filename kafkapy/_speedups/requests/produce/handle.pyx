@@ -143,6 +143,7 @@ cdef enum:
     SEGMENT_WAIT_MS = 30000         # the shortest wait of a request for a new segment, whatever its own timeout:
                                     # no append was made yet
     NS_PER_MS = 1000000
+    LOOK_NS = 1000000000        # between two looks of a parked append at its log
 
 cdef const char* UNSUPPORTED = b"a Produce request of a version that is not served"
 cdef const char* MALFORMED = b"a Produce request that cannot be decoded"
@@ -158,6 +159,7 @@ cdef ProduceState* state_new(Frame* frame) noexcept nogil:
     state.frame = frame[0]
     state.stage = PRODUCE_AUTHORIZE
     state.segment_deadline_ns = 0
+    state.look_ns = 0
     state.acks_deadline_ns = 0
     state.throttle_ms = 0
     state.ask.kind = ASK_AUTHORIZE
@@ -471,8 +473,10 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         if state.segment_deadline_ns == 0:
             wait_ms = max(state.timeout_ms, <int>SEGMENT_WAIT_MS)
             state.segment_deadline_ns = monotonic_ns() + wait_ms * NS_PER_MS
+        # A called append may hang in another log: then those that wait for it look again.
+        state.look_ns = monotonic_ns() + LOOK_NS
         outcome.kind = OUTCOME_PARKED
-        outcome.deadline_ns = state.segment_deadline_ns
+        outcome.deadline_ns = min(state.segment_deadline_ns, state.look_ns)
         outcome.parked = state
         return False
     return True
@@ -632,8 +636,13 @@ cdef void produce_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) 
 
 cdef void produce_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil:
     cdef ProduceState* state = <ProduceState*>parked
+    cdef int64_t now_ns
     outcome_clear(outcome)
     remove_waiters(state, state.stage == PRODUCE_APPEND)
+    if timed_out and state.stage == PRODUCE_APPEND and state.look_ns:
+        # The end of a stop comes earlier.
+        now_ns = monotonic_ns()
+        timed_out = now_ns < state.look_ns or now_ns >= state.segment_deadline_ns
     run(plane, state, timed_out, outcome)
 
 

@@ -60,6 +60,7 @@ cdef cppclass ProduceState:
     Ask ask
     size_t appended                 # partitions before this one have had their turn
     int64_t segment_deadline_ns     # 0: not parked for a segment yet
+    int64_t look_ns                 # when a parked append looks again by itself
     int64_t acks_deadline_ns        # 0: not waiting yet
     int32_t throttle_ms             # of the reply
 
