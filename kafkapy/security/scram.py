@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from kafkapy._speedups.base.scram import ScramTable
+from kafkapy._speedups.base.scram import MIN_ITERATIONS, ScramTable
 from kafkapy.security.principal import USER_TYPE, KafkaPrincipal
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
 ]
 
 DEFAULT_ITERATIONS: Final = 4096
-MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16384
 SALT_BYTES: Final = 24
 _MOST_DIGITS: Final = 9
@@ -168,6 +167,8 @@ class CredentialCache:
         """`secret` makes the salts of unknown users; it stays the same for the life of the cluster."""
         self.tables = {name: ScramTable(name, secret) for name in SCRAM_MECHANISMS}
         """The table of each mechanism."""
+        for table in self.tables.values():
+            table.set_shape(*DEFAULT_SHAPE)
         self._shapes: dict[str, Counter[_Shape]] = {name: Counter() for name in SCRAM_MECHANISMS}
 
     def credential(self, mechanism: str, user: str) -> ScramCredential | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from interop.config_command import ALL, CONFIGS, SHOWN, added, named, removed
 from interop.conftest import JAVA, with_jars
 from interop.differential.exchanges import Peer
 from interop.tool_runner import Done, ToolRunner
@@ -24,26 +25,10 @@ from kafkapy.testing.broker_process import BrokerProcess
 
 pytestmark = [*JAVA, pytest.mark.timeout(1200)]
 
-CONFIGS = "kafka.admin.ConfigCommand"
 TOPIC = "org.apache.kafka.tools.TopicCommand"
 BROKERS, LOGGERS, TOPICS, GROUPS, METRICS = (
     ("--entity-type", kind) for kind in ("brokers", "broker-loggers", "topics", "groups", "client-metrics")
 )
-ALL = "--entity-default"
-SHOWN = ("--describe",)
-
-
-def named(name: str) -> tuple[str, str]:
-    return "--entity-name", name
-
-
-def added(*configs: str) -> tuple[str, ...]:
-    return "--alter", "--add-config", ",".join(configs)
-
-
-def removed(*keys: str) -> tuple[str, ...]:
-    return "--alter", "--delete-config", ",".join(keys)
-
 
 ONE = (*BROKERS, *named("1"))
 EVERY = (*BROKERS, ALL)

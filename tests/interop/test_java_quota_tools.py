@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
+from interop.config_command import ALL, CONFIGS, SHOWN, added, named, removed
 from interop.conftest import JAVA, with_jars
 from interop.differential.client_quotas import entry
 from interop.differential.exchanges import Peer
@@ -27,24 +28,8 @@ from kafkapy.testing.broker_process import BrokerProcess
 
 pytestmark = [*JAVA, pytest.mark.timeout(1200)]
 
-CONFIGS = "kafka.admin.ConfigCommand"
 USERS, CLIENTS, IPS = (("--entity-type", kind) for kind in ("users", "clients", "ips"))
-ALL = "--entity-default"
 
-
-def named(name: str) -> tuple[str, str]:
-    return "--entity-name", name
-
-
-def added(*configs: str) -> tuple[str, ...]:
-    return "--alter", "--add-config", ",".join(configs)
-
-
-def removed(*keys: str) -> tuple[str, ...]:
-    return "--alter", "--delete-config", ",".join(keys)
-
-
-SHOWN = ("--describe",)
 PRODUCE, FETCH, TIME, MUTATIONS, CONNECTIONS = (
     "producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate",
     "connection_creation_rate",

@@ -1,3 +1,5 @@
+MIN_ITERATIONS: int
+
 class ScramTable:
     mechanism: str
     def __init__(self, mechanism: str, secret: bytes) -> None: ...

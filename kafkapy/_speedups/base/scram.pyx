@@ -36,6 +36,8 @@ cdef enum:
     MOST_KEY = 64                   # bytes of SHA-512
     MOST_TEXT = 96                  # of such a key in base64, with its NUL
 
+MIN_ITERATIONS = <int>SCRAM_LEAST_ITERATIONS
+
 _NAMES = {"SCRAM-SHA-256": SCRAM_SHA_256, "SCRAM-SHA-512": SCRAM_SHA_512}
 cdef const char* BASE36 = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -370,13 +372,13 @@ cdef class ScramTable:
 
     def __cinit__(self, str mechanism not None, bytes secret not None):
         """mechanism: "SCRAM-SHA-256" or "SCRAM-SHA-512", ValueError for another. secret: makes the salts of unknown
-        users."""
+        users, which have no bytes before `set_shape`."""
         cdef int number = number_of(mechanism)
         self.mechanism = mechanism
         self.state = new ScramTableState()
         self.state.mechanism = number
         self.state.secret = secret
-        self.state.shape.salt_bytes = 24
+        self.state.shape.salt_bytes = 0
         self.state.shape.base36 = False
         self.state.shape.iterations = SCRAM_LEAST_ITERATIONS
         pthread_mutex_init(&self.state.mutex, NULL)

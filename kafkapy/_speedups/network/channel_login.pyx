@@ -5,6 +5,7 @@ from libc.stdio cimport snprintf
 from libc.string cimport memcmp
 from libcpp.string cimport string
 
+from kafkapy._speedups.base.error_codes cimport ERROR_NONE, ERROR_SASL_AUTHENTICATION_FAILED
 from kafkapy._speedups.base.posix cimport atomic_load, pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.base.scram cimport (
     SCRAM_MECHANISMS,
@@ -50,7 +51,6 @@ cdef enum:
     WITH_REQUESTS = 1           # the version of SaslHandshake whose tokens come in SaslAuthenticate requests
     WITH_LIFETIME = 1           # versions of SaslAuthenticate
     FLEXIBLE = 2
-    SASL_AUTHENTICATION_FAILED = 58
 
 
 cdef void login_free(KafkaChannel* channel) noexcept nogil:
@@ -122,7 +122,7 @@ cdef LoginResult begin(ConnectionRegistryState* registry, const ApiTableState* a
     channel.login = new LoginByScram()
     channel.login.table = channel.security.scram[mechanism]
     buffer_init(&body)
-    write_int16(&body, 0)
+    write_int16(&body, ERROR_NONE)
     pthread_mutex_lock(&registry.mutex)
     write_raw(&body, channel.security.mechanisms.data(), channel.security.mechanisms.size())
     pthread_mutex_unlock(&registry.mutex)
@@ -177,17 +177,17 @@ cdef LoginResult go_on(ConnectionRegistryState* registry, const ApiTableState* a
             return LOGIN_OF_PYTHON
         login.challenged = True
         if scram_begin(login.table, &first, &login.exchange):
-            reply[0] = answer(apis, frame, 0, message, login.exchange.server_first)
+            reply[0] = answer(apis, frame, ERROR_NONE, message, login.exchange.server_first)
         return LOGIN_GOES_ON
     why = scram_finish(&login.exchange, token, size, &made)
     if why == NULL:
         accept(registry, channel)
-        reply[0] = answer(apis, frame, 0, message, made)
+        reply[0] = answer(apis, frame, ERROR_NONE, message, made)
         return LOGIN_ACCEPTED
     message.assign(b"Authentication failed during authentication due to invalid credentials with SASL mechanism ")
     message.append(scram_name(login.table.mechanism))
     refuse(registry, channel, message, why)
-    reply[0] = answer(apis, frame, SASL_AUTHENTICATION_FAILED, message, made)
+    reply[0] = answer(apis, frame, ERROR_SASL_AUTHENTICATION_FAILED, message, made)
     return LOGIN_REFUSED
 
 

@@ -19,6 +19,8 @@ from kafkapy._speedups.base.posix cimport (
 
 cdef extern from "<fcntl.h>" nogil:
     int O_DIRECTORY
+    int F_DUPFD_CLOEXEC
+    int fcntl(int fd, int command, int argument)
     int openat(int directory, const char* path, int flags, int mode)
 
 cdef cppclass MovedDirectory:
@@ -63,16 +65,25 @@ cdef void directory_moved(const string& directory) noexcept nogil:
 
 
 cdef int open_in_moved(const char* path, int flags, int mode) noexcept nogil:
-    cdef int fd = -ENOENT
-    cdef size_t i
+    cdef int directory = -ENOENT
+    cdef int fd
+    cdef size_t i, skipped = 0
     if atomic_load(&count) == 0:
-        return fd
+        return directory
     pthread_mutex_lock(&mutex)
     for i in range(directories.size()):
         if strncmp(path, directories[i].prefix.c_str(), directories[i].prefix.size()) == 0:
-            fd = openat(directories[i].fd, path + directories[i].prefix.size(), flags, mode)
-            if fd < 0:
-                fd = -errno
+            skipped = directories[i].prefix.size()
+            directory = fcntl(directories[i].fd, F_DUPFD_CLOEXEC, 0)
+            if directory < 0:
+                directory = -errno
             break
     pthread_mutex_unlock(&mutex)
+    if directory < 0:
+        return directory
+    # Its disk may hang: not under the mutex.
+    fd = openat(directory, path + skipped, flags, mode)
+    if fd < 0:
+        fd = -errno
+    close(directory)
     return fd
