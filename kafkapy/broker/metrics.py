@@ -362,6 +362,9 @@ class BrokerCollector(Collector):
         add("kafka_server_transaction_coordinator_metrics_partition_load_time_max", loads.max_ms)
         mean = loads.total_ms / loads.count if loads.count else 0
         add("kafka_server_transaction_coordinator_metrics_partition_load_time_avg", mean)
+        opened = coordinator.open_transactions()
+        add("kafka_server_transaction_coordinator_metrics_active_transaction_open_time_max", opened.longest_ms)
+        add("kafkapy_transactions_twophaseopen", opened.two_phase)
         verification = self._server.context.coordinators.verification
         add("kafka_server_addpartitionstotxnmanager_verificationfailure", verification.failures)
         buckets, so_far = [], 0

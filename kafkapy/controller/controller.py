@@ -276,13 +276,16 @@ class KafkaController:
 
         DUPLICATE_BROKER_REGISTRATION when another broker has one of them.
         """
-        if self.registration is None:
-            return
+        if self.registration is not None and not self._stopped:
+            # In the order of events: a registration after the end of a session is another one.
+            await self._events.submit("UpdateEndpoints", lambda: self._update_endpoints(endpoints))
+
+    async def _update_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
+        assert self.registration is not None
         registration = self.registration._replace(endpoints=endpoints)
         await register.check_addresses(self.store, registration)
         await self.store.update_broker(registration)
-        # The broker may have registered again meanwhile, with another epoch.
-        self.registration = self.registration._replace(endpoints=endpoints)
+        self.registration = registration
         logger.info("Broker %d is registered with its new addresses", registration.id)
         # A store that only this process uses has no watches (NodeWatches).
         self._enqueue_one(broker_modifications.NAME, self.broker_id, broker_modifications.run)

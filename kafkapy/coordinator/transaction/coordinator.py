@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.hosted import Operation, ShardContext, ShardState
@@ -47,6 +47,15 @@ T = TypeVar("T")
 
 EXPIRED_AT_ONCE: Final = 500
 """Ids that one batch removes, so that it stays far below max.message.bytes."""
+
+
+class OpenTransactions(NamedTuple):
+    """Open transactions of the ids coordinated here."""
+
+    two_phase: int
+    """The number of those that no timeout of their producer ends (KIP-939)."""
+    longest_ms: int
+    """The age of the oldest one in ms, 0 without any."""
 
 
 class TransactionCoordinator:
@@ -287,6 +296,17 @@ class TransactionCoordinator:
             for shard in self.runtime.shards().values()
             for metadata in list(shard.transactions.values())
         )
+
+    def open_transactions(self) -> OpenTransactions:
+        """What is open here, for metrics. Any thread."""
+        now_ms = self.runtime.clock.time_ms()
+        two_phase = longest_ms = 0
+        for shard in self.runtime.shards().values():
+            for metadata in list(shard.transactions.values()):
+                if metadata.state is TransactionState.ONGOING:
+                    two_phase += metadata.is_two_phase
+                    longest_ms = max(longest_ms, now_ms - metadata.start_ms)
+        return OpenTransactions(two_phase, longest_ms)
 
     async def _with_producer_id(
         self,
