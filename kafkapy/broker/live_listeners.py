@@ -109,13 +109,14 @@ class LiveListeners:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _register(self, config: BrokerConfig) -> None:
-        """Write the broker's registration with its new addresses."""
+        """Write the broker's registration with its new addresses, and whether it is cordoned."""
         broker = self._broker
         bound = broker.socket_server.bound_endpoints()
         advertised = config.advertise(bound)
         controller = broker.context.controller
-        if controller.registration is not None and tuple(controller.registration.endpoints) != advertised:
-            await controller.update_endpoints(advertised)
+        known = controller.registration
+        if known is not None and (tuple(known.endpoints), known.cordoned) != (advertised, config.is_cordoned):
+            await controller.update_registration(advertised, config.is_cordoned)
 
     async def _register_again(self) -> None:
         """Register the present addresses once the store answers."""

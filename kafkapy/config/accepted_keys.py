@@ -48,7 +48,6 @@ ACCEPTED_KEYS: Final = (
     _accepted("controller.quorum.auto.join.enable", BOOLEAN, False, None, LOW),
     _accepted("controller.quorum.fetch.max.bytes", INT, 1048576, at_least(1), LOW),
     _accepted("controller.quorum.fetch.snapshot.max.bytes", INT, 1048576, at_least(1), LOW),
-    _accepted("cordoned.log.dirs", LIST, [], None, MEDIUM, BROKER),
     _accepted("errors.deadletterqueue.auto.create.topics.enable", BOOLEAN, False, None, MEDIUM, CLUSTER),
     _accepted("errors.deadletterqueue.topic.name.prefix", STRING, "dlq.", None, MEDIUM, CLUSTER),
     _accepted("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, None, MEDIUM, CLUSTER),

@@ -16,6 +16,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import dropwhile
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from kafkapy.config.accepted_keys import ACCEPTED_KEYS
@@ -233,6 +234,17 @@ class BrokerConfig:
         """The log directories in the given order: log.dirs, else log.dir."""
         explicit = self.get_optional_str("log.dirs")
         return tuple(self["log.dir"] if explicit is None else split_list(explicit))
+
+    @property
+    def cordoned_log_dirs(self) -> frozenset[Path]:
+        """The absolute paths of the log directories that get no new partitions."""
+        cordoned = self.get_list("cordoned.log.dirs")
+        return _absolute(self.log_dirs if cordoned == ["*"] else cordoned)
+
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether the broker gets no new partitions: all of its log directories are cordoned."""
+        return self.cordoned_log_dirs == _absolute(self.log_dirs)
 
     @property
     def metadata_log_dir(self) -> str:
@@ -559,7 +571,10 @@ class BrokerConfig:
     def _check_log(self) -> None:
         self._require(bool(self.log_dirs), "log.dirs", "at least one log directory must be given")
         self._require(len(set(self.log_dirs)) == len(self.log_dirs), "log.dirs", "names a directory twice")
-        missing = sorted(set(self.get_list("cordoned.log.dirs")) - {*self.log_dirs, "*"})
+        cordoned = self.get_list("cordoned.log.dirs")
+        self._require("*" not in cordoned or len(cordoned) == 1, "cordoned.log.dirs", "has directories besides *")
+        known = {"*", *self.log_dirs, *map(str, _absolute(self.log_dirs))}
+        missing = sorted(set(cordoned) - known)
         self._require(not missing, "cordoned.log.dirs", f"names directories outside log.dirs: {', '.join(missing)}")
         if self.is_set("log.roll.ms"):
             self._require(self.log_roll_ms >= 1, "log.roll.ms", "must be at least 1")
@@ -612,3 +627,7 @@ class BrokerConfig:
         reason = f"must be greater than group.consumer.heartbeat.interval.ms ({interval})"
         longer = self.get_int("group.consumer.session.timeout.ms") > interval
         self._require(longer, "group.consumer.session.timeout.ms", reason)
+
+
+def _absolute(paths: Iterable[str]) -> frozenset[Path]:
+    return frozenset(Path(path).absolute() for path in paths)

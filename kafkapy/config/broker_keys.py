@@ -213,6 +213,8 @@ LOG_KEYS = (
     K("num.partitions", INT, 1, at_least(1), MEDIUM, "Partitions of a topic that is created without a number."),
     K("log.dir", LIST, ["/tmp/kafka-logs"], None, HIGH, "The log directory, when log.dirs is not set."),
     K("log.dirs", STRING, None, None, HIGH, "Log directories, comma-separated. Not set: log.dir."),
+    K("cordoned.log.dirs", LIST, [], None, MEDIUM,
+      "Log directories that get no new partitions, or * for all: then the broker gets none (KIP-1066).", BROKER),
     K("log.segment.bytes", INT, 1024 * 1024 * 1024, SEGMENT_BYTES, HIGH, "Largest size in bytes of a segment.",
       CLUSTER),
     K("log.roll.ms", LONG, None, None, HIGH,

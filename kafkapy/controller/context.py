@@ -11,6 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
 
+from kafkapy import errors
 from kafkapy.metadata.topic_names import TopicNames
 from kafkapy.metadata.znodes import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
 from kafkapy.slices import in_slices
@@ -244,5 +245,13 @@ class ControllerContext:
         return broker in self.live_brokers and broker not in self.shutting_down_brokers
 
     def broker_racks(self) -> Mapping[int, str | None]:
-        """Live brokers and their racks, for the placement of replicas."""
-        return {broker.id: broker.rack for broker in self.live_brokers.values()}
+        """Live brokers that are not cordoned, and their racks, for the placement of replicas."""
+        return {broker.id: broker.rack for broker in self.live_brokers.values() if not broker.cordoned}
+
+    def check_not_cordoned(self, brokers: Iterable[int]) -> None:
+        """INVALID_REPLICA_ASSIGNMENT when one of the brokers gets no new partitions (KIP-1066)."""
+        cordoned = sorted({each for each in brokers if each in self.live_brokers and self.live_brokers[each].cordoned})
+        if cordoned:
+            raise errors.InvalidReplicaAssignmentError(
+                f"All log directories are cordoned on broker(s) {', '.join(map(str, cordoned))}."
+            )

@@ -271,22 +271,22 @@ class KafkaController:
         for listener in self.registered:
             listener(self.registration.epoch)
 
-    async def update_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Rewrite this broker's registration with other addresses.
+    async def update_registration(self, endpoints: tuple[Endpoint, ...], cordoned: bool) -> None:
+        """Rewrite this broker's registration with other addresses, and whether it gets new partitions.
 
-        DUPLICATE_BROKER_REGISTRATION when another broker has one of them.
+        DUPLICATE_BROKER_REGISTRATION when another broker has one of the addresses.
         """
         if self.registration is not None and not self._stopped:
             # In the order of events: a registration after the end of a session is another one.
-            await self._events.submit("UpdateEndpoints", lambda: self._update_endpoints(endpoints))
+            await self._events.submit("UpdateRegistration", lambda: self._update_registration(endpoints, cordoned))
 
-    async def _update_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
+    async def _update_registration(self, endpoints: tuple[Endpoint, ...], cordoned: bool) -> None:
         assert self.registration is not None
-        registration = self.registration._replace(endpoints=endpoints)
+        registration = self.registration._replace(endpoints=endpoints, cordoned=cordoned)
         await register.check_addresses(self.store, registration)
         await self.store.update_broker(registration)
         self.registration = registration
-        logger.info("Broker %d is registered with its new addresses", registration.id)
+        logger.info("Broker %d has updated its registration", registration.id)
         # A store that only this process uses has no watches (NodeWatches).
         self._enqueue_one(broker_modifications.NAME, self.broker_id, broker_modifications.run)
 

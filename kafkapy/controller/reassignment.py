@@ -128,7 +128,10 @@ class PartitionReassignments:
         return assignment.reassigned_to(target)
 
     def _check_target(self, target: Sequence[int], assignment: ReplicaAssignment) -> None:
-        """INVALID_REPLICA_ASSIGNMENT unless these are live brokers, or replicas of the partition already."""
+        """INVALID_REPLICA_ASSIGNMENT unless these are live brokers, or replicas of the partition already.
+
+        New ones must not be cordoned.
+        """
         if not target:
             raise errors.InvalidReplicaAssignmentError("The assignment has no replicas.")
         seen: set[int] = set()
@@ -141,6 +144,7 @@ class PartitionReassignments:
             if broker in seen:
                 raise errors.InvalidReplicaAssignmentError(f"The assignment has broker {broker} twice.")
             seen.add(broker)
+        self._context.check_not_cordoned(seen.difference(assignment.origin))
 
     async def _begin(
         self, begun: Mapping[TopicPartition, ReplicaAssignment]

@@ -108,9 +108,10 @@ def plan_partitions(request: NewPartitions, context: ControllerContext, budget: 
     if request.assignments is not None:
         placed = _manual_additions(request.assignments, added, len(existing), len(first), context)
     else:
-        order = sorted(context.live_brokers)
+        brokers = context.broker_racks()
+        order = sorted(brokers)
         start = next((index for index, broker in enumerate(order) if broker >= first[0]), 0)
-        placed = place_replicas(context.broker_racks(), added, len(first), start, len(existing))
+        placed = place_replicas(brokers, added, len(first), start, len(existing))
     return {number: ReplicaAssignment(replicas) for number, replicas in placed.items()}
 
 
@@ -138,6 +139,7 @@ def _check_replicas(replicas: Sequence[int], context: ControllerContext) -> None
         raise errors.InvalidReplicaAssignmentError(
             f"Unknown broker(s) in replica assignment: {', '.join(map(str, unknown))}."
         )
+    context.check_not_cordoned(replicas)
 
 
 def _manual_additions(
@@ -170,4 +172,5 @@ def _manual_additions(
             f"Inconsistent replication factor between partitions, partition 0 has {factor} while partitions "
             f"[{numbers}] have replication factors [{counts}], respectively."
         )
+    context.check_not_cordoned(broker for replicas in assignments for broker in replicas)
     return placed

@@ -79,6 +79,7 @@ class LogManager:
         # Only appends of a data plane leave work to them.
         self._workers = {log_dir.path: DirWorkers() for log_dir in dirs} if events is not None else {}
         self.table = LogTable(dirs, self._workers, on_log_dir_failure)
+        self.table.cordoned = config.cordoned_log_dirs
         self._work = LogWork(self.table, scheduler)
         self._backends = dict(backends) if backends is not None else {"local": LocalBackend()}
         if config.keeps_nothing:
@@ -194,7 +195,7 @@ class LogManager:
     ) -> PartitionLog:
         """The partition's log; a missing one is made. Blocking.
 
-        The new log goes on the directory with the fewest logs.
+        The new log goes on the directory with the fewest logs that is not cordoned.
 
         InconsistentTopicIdError when the log belongs to an earlier topic of that name; KafkaStorageError when no
         directory works; OSError (`is_shortage`) while descriptors or memory are short.
@@ -393,9 +394,10 @@ class LogManager:
         return dropped
 
     def update_broker_config(self, config: BrokerConfig) -> None:
-        """Follow a changed configuration of the broker: cleaner, and expiry of producer ids."""
+        """Follow a changed configuration: cordoned directories, cleaner, and expiry of producer ids."""
         before = self._expiration_ms()
         self.config = config
+        self.table.cordoned = config.cordoned_log_dirs
         self.cleaner.reconfigure()
         if self._expiration_ms() != before:
             for log in self.logs().values():

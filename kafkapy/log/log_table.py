@@ -84,6 +84,8 @@ class LogTable:
         """Partitions whose log was loaded from a directory that had not been closed cleanly."""
         self.flushed_at: dict[TopicPartition, float] = {}
         """When the flusher last synced each log; of the monotonic clock."""
+        self.cordoned: frozenset[Path] = frozenset()
+        """Directories that get no new partitions (KIP-1066)."""
         self._workers = workers or {}
         self._on_log_dir_failure = on_log_dir_failure
         self._logs: dict[TopicPartition, PartitionLog] = {}
@@ -240,14 +242,15 @@ class LogTable:
     def dir_for(self, tp: TopicPartition) -> LogDir | None:
         """The directory for a new log. Under the lock.
 
-        It is the preferred one, or that with the fewest logs. None when it, or each, is offline, or the logs are being
-        closed.
+        It is the preferred one, or that with the fewest logs which is not cordoned. A partition that the controller
+        placed here although all are cordoned gets one all the same. None when it, or each, is offline, or the logs are
+        being closed.
         """
         preferred = self._preferred.get(tp)
         live = self.live_dirs if preferred is None else [preferred][: preferred.failure is None]
         if not live or self.closed:
             return None
-        return min(live, key=lambda candidate: self._counts[candidate.path])
+        return min(live, key=lambda candidate: (candidate.path in self.cordoned, self._counts[candidate.path]))
 
     # ---- failures ----
 

@@ -121,6 +121,11 @@ class BrokerRegistration(NamedTuple):
     """
     features: tuple[tuple[str, int, int], ...] = ()
     """Supported features: (name, lowest level, highest level)."""
+    cordoned: bool = False
+    """Whether the broker gets no new partitions (KIP-1066).
+
+    Apache Kafka's nodes have no such field, and its brokers ignore it.
+    """
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """The advertised address of a listener."""
@@ -153,6 +158,8 @@ def encode_broker(broker: BrokerRegistration, timestamp_ms: int | None = None) -
     }
     if broker.rack is not None:
         value["rack"] = broker.rack
+    if broker.cordoned:
+        value["cordoned"] = True
     return _encode(value)
 
 
@@ -173,7 +180,8 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerRegistr
         (name, int(levels["min_version"]), int(levels["max_version"]))
         for name, levels in (value.get("features") or {}).items()
     )
-    return BrokerRegistration(broker_id, endpoints, value.get("rack"), int(value.get("jmx_port", -1)), epoch, features)
+    rack, jmx_port = value.get("rack"), int(value.get("jmx_port", -1))
+    return BrokerRegistration(broker_id, endpoints, rack, jmx_port, epoch, features, value.get("cordoned") is True)
 
 
 def _parse_endpoint(text: str, protocols: Mapping[str, str], what: str) -> Endpoint:

@@ -608,9 +608,10 @@ class ReplicaManager:
     async def alter_replica_log_dirs(self, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:
         """Begin to move replicas to other log directories; one outcome for each.
 
-        LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (a directory is offline), INVALID_TOPIC_EXCEPTION (its name is too long
-        for a future log). A partition that this broker does not host is remembered, and created in that directory if it
-        arrives: REPLICA_NOT_AVAILABLE, or UNKNOWN_TOPIC_OR_PARTITION. Source: ReplicaManager.alterReplicaLogDirs.
+        LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (a directory is offline), INVALID_REPLICA_ASSIGNMENT (it is cordoned),
+        INVALID_TOPIC_EXCEPTION (its name is too long for a future log). A partition that this broker does not host is
+        remembered, and created in that directory if it arrives: REPLICA_NOT_AVAILABLE, or UNKNOWN_TOPIC_OR_PARTITION.
+        Source: ReplicaManager.alterReplicaLogDirs.
         """
         outcomes: dict[TopicPartition, ErrorCode] = {}
         async with self._altering_log_dirs:
@@ -633,7 +634,10 @@ class ReplicaManager:
             raise errors.InvalidTopicError("The topic name is too long.")
         if str(directory) != written:
             raise errors.LogDirNotFoundError(f"Log dir {written} is not found in the config.")
-        self._log_manager.table.check_dir(directory)
+        table = self._log_manager.table
+        table.check_dir(directory)
+        if directory in table.cordoned and table.dir_of(topic_partition) != directory:
+            raise errors.InvalidReplicaAssignmentError(f"Log directory {directory} is cordoned")
         futures = self._log_manager.futures
         hosted = self._partitions.get(topic_partition)
         if hosted is not None and not hosted.offline:
@@ -642,7 +646,7 @@ class ReplicaManager:
                 await asyncio.to_thread(futures.remove, topic_partition)
         if hosted is not None and hosted.offline:
             raise errors.KafkaStorageError(f"Partition {topic_partition} is offline")
-        await asyncio.to_thread(self._log_manager.table.prefer, topic_partition, directory)
+        await asyncio.to_thread(table.prefer, topic_partition, directory)
         self.partition(topic_partition).local_log(leader_only=False)
         await asyncio.to_thread(futures.create, topic_partition, directory)
         if futures.is_moving(topic_partition):

@@ -211,6 +211,8 @@ def _directories(admin: KafkaAdminClient, broker: int, topics: set[str] | None) 
         row: Row = {"logDir": result["log_dir"], "error": _error_name(error), "partitions": []}
         if result["total_bytes"] >= 0:
             row |= {"totalBytes": result["total_bytes"], "usableBytes": result["usable_bytes"]}
+        if result.get("is_cordoned"):
+            row["isCordoned"] = True
         found = {
             TopicPartition(topic["name"], each["partition_index"]): each
             for topic in result["topics"]
@@ -283,6 +285,8 @@ def _print_directory(output: Output, broker: int, directory: Row) -> None:
     space = []
     if "totalBytes" in directory:
         space.append(f"{size_text(directory['usableBytes'])} of {size_text(directory['totalBytes'])} free")
+    if "isCordoned" in directory:
+        space.append("cordoned")
     output.heading(title, *space)
     rows = [row | {"size": size_text(row["size"])} for row in _rows(broker, directory) if row["partition"]]
     if rows:

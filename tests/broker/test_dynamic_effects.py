@@ -381,13 +381,14 @@ OF_LISTENERS = {
 }  # fmt: skip
 """Keys with an effect on listeners, by the test that sees it."""
 ELSEWHERE = {
+    "cordoned.log.dirs": "system/test_cordoned_log_dirs.py",
     "sasl.kerberos.service.name": "interop/test_kerberos_clients.py",
     "sasl.kerberos.principal.to.local.rules": "security",
     "sasl.mechanism.inter.broker.protocol": "broker/test_inter_broker.py",
     "ssl.endpoint.identification.algorithm": "broker/test_inter_broker.py",
 }
-"""Keys that only connections between brokers, or listeners with Kerberos, use. Each new connection, or listener, reads
-them from the current configuration; these tests see their effect."""
+"""Keys of several log directories, and those that only connections between brokers, or listeners with Kerberos, use.
+Each new connection, or listener, reads them from the current configuration; these tests see their effect."""
 
 
 def ports(server: KafkaServer) -> dict[str, int]:

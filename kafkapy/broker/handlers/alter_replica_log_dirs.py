@@ -2,7 +2,7 @@
 
 The broker begins to move replicas to another of its log directories, whose paths are written as DescribeLogDirs shows
 them. A new move replaces one under way; a move back to the present directory only ends it. The response does not wait
-for the moves: DescribeLogDirs shows their progress.
+for the moves: DescribeLogDirs shows their progress. A cordoned directory takes none: INVALID_REPLICA_ASSIGNMENT.
 
 Versions:
 0: the API (KIP-113).

@@ -243,7 +243,11 @@ class Controllership(Part):
         advertised = broker.config.advertise(broker.socket_server.bound_endpoints())
         rack = broker.config.get_optional_str("broker.rack")
         features = tuple((each.name, each.min_level, each.max_level) for each in broker.features.supported)
-        await broker.context.controller.start(BrokerRegistration(broker.node_id, advertised, rack, features=features))
+        await broker.context.controller.start(
+            BrokerRegistration(
+                broker.node_id, advertised, rack, features=features, cordoned=broker.dynamic.config.is_cordoned
+            )
+        )
 
     async def stop(self, broker: Broker) -> None:
         """Decide nothing more."""

@@ -1,4 +1,4 @@
-"""BrokerModifications: a live broker has other endpoints, for instance one more listener.
+"""BrokerModifications: a live broker has other endpoints, or is cordoned now or no more.
 
 Source: processBrokerModification.
 """
