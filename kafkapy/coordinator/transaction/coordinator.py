@@ -298,7 +298,7 @@ class TransactionCoordinator:
         )
 
     def open_transactions(self) -> OpenTransactions:
-        """What is open here, for metrics. Any thread."""
+        """The open transactions of the ids coordinated here, for metrics. Any thread."""
         now_ms = self.runtime.clock.time_ms()
         two_phase = longest_ms = 0
         for shard in self.runtime.shards().values():
