@@ -26,6 +26,7 @@ from kafkapy.controller.topic_deletion import ForgetOffsets, TopicDeletionManage
 from kafkapy.metadata.config_repository import ConfigRepository
 from kafkapy.metadata.features import unsupported_levels
 from kafkapy.metadata.metadata_version import MetadataVersion
+from kafkapy.metadata.store import NoNodeError
 from kafkapy.metadata.znodes import BrokerRegistration, broker_path, topic_path
 from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition, random_uuid
@@ -124,7 +125,10 @@ class Controllership:
         # The watch comes first, so that no change after the read is missed.
         await self.watches.follow([broker_path(each) for each in ids])
         found = await self.store.registrations(ids)
-        levels, _ = await self.store.features()
+        try:
+            levels, _ = await self.store.features()
+        except NoNodeError:
+            levels = {}
         for broker in list(found.values()):
             reason = unsupported_levels(broker.features, levels)
             if reason:

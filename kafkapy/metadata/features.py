@@ -77,7 +77,8 @@ LATEST_LEVELS: Final[Mapping[str, int]] = levels_of(MAX_METADATA_LEVEL)
 def unsupported_levels(supported: Iterable[tuple[str, int, int]], levels: Mapping[str, int]) -> str:
     """The finalized levels that a broker's registration does not support; "" for none.
 
-    `supported`: (name, lowest level, highest level). A broker that names none is below KIP-584, and keeps nothing.
+    `supported`: (name, lowest level, highest level). Nothing is asked of a broker that names none: it is older than
+    KIP-584.
     """
     known = {name: (low, high) for name, low, high in supported}
     if not known:
