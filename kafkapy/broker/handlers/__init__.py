@@ -95,6 +95,11 @@ SERVED: Final[Mapping[int, ServedApi]] = {
     ApiKeys.PUSH_TELEMETRY: ServedApi(0, 0, 0),
     ApiKeys.LIST_CONFIG_RESOURCES: ServedApi(0, 1, 0),
     ApiKeys.DESCRIBE_TOPIC_PARTITIONS: ServedApi(0, 0, 0),
+    ApiKeys.SHARE_GROUP_HEARTBEAT: ServedApi(1, 1, 0),
+    ApiKeys.SHARE_GROUP_DESCRIBE: ServedApi(1, 1, 0),
+    ApiKeys.DESCRIBE_SHARE_GROUP_OFFSETS: ServedApi(0, 1, 0),
+    ApiKeys.ALTER_SHARE_GROUP_OFFSETS: ServedApi(0, 0, 0),
+    ApiKeys.DELETE_SHARE_GROUP_OFFSETS: ServedApi(0, 0, 0),
 }
 """First and last version, and the first flexible one; they stand here so that a start needs none of the modules.
 A test compares them with the headers of the modules."""

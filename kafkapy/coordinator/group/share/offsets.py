@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from kafkapy.coordinator.group.share.initialization import ShareInitialization, 
 from kafkapy.coordinator.group.share.listeners import ShareGroupListeners
 from kafkapy.coordinator.group.share.rebalance import ShareRebalance
 from kafkapy.coordinator.group.share.state_partitions import StatePartitions, StateTopic, StateTopics
+from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Later, Result
 from kafkapy.coordinator.share.state import (
     NO_EPOCH,
@@ -172,6 +174,28 @@ class ShareOffsetOperations:
                 found[group_id] = topics
                 records.append(records_of.state_partitions(group_id, StatePartitions(deleting=names)))
         return Result(found, records)
+
+    # --- topics that are gone ---------------------------------------------------------------------------------------
+
+    def groups_of_topics(self, names: AbstractSet[str]) -> list[str]:
+        """The share groups with share-partitions of any of the topics."""
+        return [
+            group.group_id
+            for group in self._rebalance.share_groups()
+            if any(True for _ in group.state_partitions.ids_named(names))
+        ]
+
+    def forget_topics(self, group_id: str, names: AbstractSet[str]) -> list[CoordinatorRecord]:
+        """The record of a group without share-partitions of deleted topics.
+
+        A new topic of the same name has another id, and stays. The share coordinators forget the states by themselves.
+        """
+        group = self._rebalance.find(group_id)
+        if group is None:
+            return []
+        alive = self._metadata().topic_names
+        gone = {topic_id for topic_id in group.state_partitions.ids_named(names) if topic_id not in alive}
+        return [records_of.state_partitions(group_id, group.state_partitions.without(gone))] if gone else []
 
 
 # --- in the coordinator -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ share part), ShareTargetAssignmentBuilder; KIP-932.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kafkapy.coordinator.group.assignors.api import GroupAssignor, GroupSpec, MemberSubscription, Partitions
@@ -70,6 +70,10 @@ class ShareRebalance(ModernRebalance[ShareGroup, ShareGroupMember]):
     def assignor_name(self) -> str:
         """The name of the assignor of all share groups."""
         return self._assignor.name
+
+    def share_groups(self) -> Iterable[ShareGroup]:
+        """All share groups of the shard."""
+        return (group for group in self._groups.values() if isinstance(group, ShareGroup))
 
     def get_to_join(self, group_id: str) -> ShareGroup:
         """The group that a member joins: a share group, or a new one.
