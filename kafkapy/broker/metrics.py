@@ -25,6 +25,7 @@ from kafkapy.broker.telemetry_metrics import add_clients
 from kafkapy.broker.topic_metrics import add_groups, add_topics
 from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
+from kafkapy.coordinator.group.share.group import ShareGroupState
 from kafkapy.coordinator.hosted import ShardState
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.version import __version__
@@ -329,19 +330,25 @@ class BrokerCollector(Collector):
         prefix = "kafka_server_groupcoordinatormetrics"
         protocols = dict.fromkeys(GroupType, 0)
         states = dict.fromkeys(ConsumerGroupState, 0)
+        share_states = dict.fromkeys(ShareGroupState, 0)
         for (protocol, state), count in coordinator.count_states().items():
             protocols[protocol] += count
             if protocol is GroupType.CONSUMER:
                 states[ConsumerGroupState(state)] += count
+            elif protocol is GroupType.SHARE:
+                share_states[ShareGroupState(state)] += count
         for kind, total in protocols.items():
             add(f"{prefix}_groupcount", total, kind.value)
         for each, total in states.items():
             add(f"{prefix}_consumergroupcount", total, each.value.lower())
+        for share_state, total in share_states.items():
+            add(f"{prefix}_sharegroupcount", total, share_state.value.lower())
         loaded = list(coordinator.runtime.states().values())
         for shard_state in ShardState:
             add(f"{prefix}_partitioncount", loaded.count(shard_state), shard_state.value.lower())
         counters = coordinator.counters
         add(f"{prefix}_consumergrouprebalance", counters.consumer_rebalances)
+        add(f"{prefix}_sharegrouprebalance", counters.share_rebalances)
         add(f"{prefix}_groupcompletedrebalance", counters.completed_rebalances)
         add(f"{prefix}_offsetcommit", counters.offset_commits)
         add(f"{prefix}_offsetexpiration", counters.offset_expirations)
