@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
@@ -118,6 +118,10 @@ class Later(Generic[T]):
             return self.result()
         finally:
             del self  # see result
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """`await later` waits as `await later.wait()` does."""
+        return self.wait().__await__()
 
     def _call(self) -> None:
         callbacks, self._callbacks = self._callbacks, None

@@ -1,0 +1,81 @@
+"""The durable state of a share-partition: its start offset, and batches of records that were delivered.
+
+A share-partition is one partition of a topic as one share group reads it. Its leader keeps what is in flight; the share
+coordinator keeps what must survive. Source: SharePartitionKey, PersisterStateBatch and PartitionAllData of Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+UNINITIALIZED_START_OFFSET: Final = -1
+"""A start offset that is not known yet: the leader of the share-partition decides it by share.auto.offset.reset."""
+UNKNOWN_DELIVERY_COMPLETE: Final = -1
+"""A delivery-complete count that nobody has told: of a Write before version 1, or of a state that an operator set."""
+NO_EPOCH: Final = -1
+"""A state epoch or leader epoch that its sender does not know: nothing is fenced by it."""
+
+
+class DeliveryState(IntEnum):
+    """The state of a delivered record; RecordState of Kafka.
+
+    The share coordinator stores ACQUIRED never: a record that is held by a member is AVAILABLE after a restart.
+    """
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the record is delivered no more."""
+        return self >= DeliveryState.ACKNOWLEDGED
+
+
+class ShareKey(NamedTuple):
+    """A share-partition: a group, and a partition of a topic."""
+
+    group_id: str
+    topic_id: UUID
+    partition: int
+
+
+class StateBatch(NamedTuple):
+    """Records of one state and delivery count, from the first offset to the last, both included."""
+
+    first: int
+    last: int
+    state: int
+    """A DeliveryState."""
+    delivery_count: int
+
+
+class ShareState(NamedTuple):
+    """The state of a share-partition, as its new leader reads it."""
+
+    state_epoch: int
+    start_offset: int
+    """The first offset that is not delivered for good; UNINITIALIZED_START_OFFSET before a leader has decided it."""
+    delivery_complete: int
+    """Records of `batches` that are delivered no more; see delivery_complete_in."""
+    batches: Sequence[StateBatch]
+    """In the order of offsets, without overlaps; records between them were never delivered."""
+
+
+class ShareSummary(NamedTuple):
+    """The state of a share-partition without its batches, for offsets and lag."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete: int
+    """Records from the start offset on that are delivered no more; UNKNOWN_DELIVERY_COMPLETE where nobody counted."""
+
+
+def delivery_complete_in(batches: Iterable[StateBatch]) -> int:
+    """The number of records in batches of a terminal state."""
+    return sum(each.last - each.first + 1 for each in batches if each.state >= DeliveryState.ACKNOWLEDGED)
