@@ -7,7 +7,7 @@ kafkapy.testing.coordinator.MemoryWriter keeps its log in memory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkapy import errors
@@ -38,6 +38,8 @@ class LoadedBatch(NamedTuple):
     is_transactional: bool = False
     committed: bool | None = None
     """Whether the transaction of a marker was committed; None for a batch of records."""
+    offsets: Sequence[int] = ()
+    """The offsets of the records."""
 
 
 class LoadedChunk(NamedTuple):
@@ -257,8 +259,10 @@ class PartitionLogWriter:
                 if marker is not None:
                     loaded.append(LoadedBatch([], batch.producer_id, batch.producer_epoch, True, marker.committed))
                 continue
-            records = [(r.key or b"", r.value) for r in decode_records(batch) if r.offset >= start]
-            loaded.append(LoadedBatch(records, batch.producer_id, batch.producer_epoch, batch.is_transactional))
+            kept = [r for r in decode_records(batch) if r.offset >= start]
+            records = [(r.key or b"", r.value) for r in kept]
+            producer = batch.producer_id, batch.producer_epoch, batch.is_transactional
+            loaded.append(LoadedBatch(records, *producer, offsets=[r.offset for r in kept]))
         return LoadedChunk(loaded, next_offset, at_end=next_offset >= end or next_offset == start)
 
     def sync(self, partition: TopicPartition) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 UNINITIALIZED_START_OFFSET: Final = -1
@@ -79,3 +79,32 @@ class ShareSummary(NamedTuple):
 def delivery_complete_in(batches: Iterable[StateBatch]) -> int:
     """The number of records in batches of a terminal state."""
     return sum(each.last - each.first + 1 for each in batches if each.state >= DeliveryState.ACKNOWLEDGED)
+
+
+class WireBatch(Protocol):
+    """A state batch of a request, a response or a record."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+    def __init__(self, *, first_offset: int, last_offset: int, delivery_state: int, delivery_count: int) -> None: ...
+
+
+W = TypeVar("W", bound=WireBatch)
+
+
+def to_wire(kind: type[W], batches: Iterable[StateBatch]) -> list[W]:
+    """State batches as those of a message."""
+    return [
+        kind(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+        for first, last, state, count in batches
+    ]
+
+
+def from_wire(batches: Iterable[WireBatch]) -> list[StateBatch]:
+    """The state batches of a message."""
+    return [
+        StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in batches
+    ]
