@@ -11,12 +11,14 @@ from enum import IntEnum
 from typing import Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
+from kafkapy.types import uuid_to_string
+
 UNINITIALIZED_START_OFFSET: Final = -1
 """A start offset that is not known yet: the leader of the share-partition decides it by share.auto.offset.reset."""
 UNKNOWN_DELIVERY_COMPLETE: Final = -1
 """A delivery-complete count that nobody has told: of a Write before version 1, or of a state that an operator set."""
 NO_EPOCH: Final = -1
-"""A state epoch or leader epoch that its sender does not know: nothing is fenced by it."""
+"""The leader epoch of a caller that leads nothing, such as a group coordinator that asks for a summary."""
 
 
 class DeliveryState(IntEnum):
@@ -42,6 +44,11 @@ class ShareKey(NamedTuple):
     group_id: str
     topic_id: UUID
     partition: int
+
+    @property
+    def text(self) -> str:
+        """Kafka's text of the key, which the coordinator is found by."""
+        return f"{self.group_id}:{uuid_to_string(self.topic_id)}:{self.partition}"
 
 
 class StateBatch(NamedTuple):
