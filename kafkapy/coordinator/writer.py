@@ -7,7 +7,8 @@ kafkapy.testing.coordinator.MemoryWriter keeps its log in memory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkapy import errors
@@ -133,11 +134,12 @@ class PartitionLogWriter:
     def __init__(
         self,
         replicas: HostsPartitions,
-        load_bytes: int = DEFAULT_LOAD_BYTES,
+        load_bytes: Mapping[str, int] = MappingProxyType({}),
         appender: LogAppender | None = None,
     ) -> None:
         """Create the writer.
 
+        `load_bytes` are the bytes of one read when a partition is loaded, by topic.
         `appender` runs the appends on threads of the log's directory; without one they run at once.
         """
         self._replicas = replicas
@@ -244,8 +246,9 @@ class PartitionLogWriter:
         end = log.log_end_offset
         if start >= end:
             return LoadedChunk([], start, at_end=True)
+        load_bytes = self._load_bytes.get(partition.topic, DEFAULT_LOAD_BYTES)
         try:
-            data, *_ = log.read(start, self._load_bytes, isolation=READ_TO_LOG_END, leader_only=True)
+            data, *_ = log.read(start, load_bytes, isolation=READ_TO_LOG_END, leader_only=True)
         except OSError as error:
             raise errors.KafkaStorageError(f"The log of {partition} cannot be read: {error}") from error
         loaded: list[LoadedBatch] = []
