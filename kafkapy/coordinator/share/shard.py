@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from kafkapy.coordinator.records import CoordinatorRecord
     from kafkapy.protocol.messages.share_state_records import ShareSnapshotValue, ShareUpdateValue
 
-MOST_BATCHES: Final = 50_000
+MOST_BATCHES: Final = 20_000
 """State batches of one write. A record of more would exceed max.message.bytes, and a leader has at most as many as
 group.share.partition.max.record.locks allows."""
 NOTHING_KNOWN: Final = ShareSummary(0, 0, UNINITIALIZED_START_OFFSET, UNKNOWN_DELIVERY_COMPLETE)

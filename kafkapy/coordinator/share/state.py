@@ -6,12 +6,13 @@ coordinator keeps what must survive. Source: SharePartitionKey, PersisterStateBa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, Self, TypeVar
 from uuid import UUID
 
-from kafkapy.types import uuid_to_string
+from kafkapy.types import uuid_from_string, uuid_to_string
 
 UNINITIALIZED_START_OFFSET: Final = -1
 """A start offset that is not known yet: the leader of the share-partition decides it by share.auto.offset.reset."""
@@ -19,6 +20,8 @@ UNKNOWN_DELIVERY_COMPLETE: Final = -1
 """A delivery-complete count that nobody has told: of a Write before version 1, or of a state that an operator set."""
 NO_EPOCH: Final = -1
 """The leader epoch of a caller that leads nothing, such as a group coordinator that asks for a summary."""
+
+_NUMBER = re.compile("[+-]?[0-9]{1,10}")
 
 
 class DeliveryState(IntEnum):
@@ -49,6 +52,20 @@ class ShareKey(NamedTuple):
     def text(self) -> str:
         """Kafka's text of the key, which the coordinator is found by."""
         return f"{self.group_id}:{uuid_to_string(self.topic_id)}:{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The key of a text.
+
+        Group ids may have colons. ValueError for a text that is no key.
+        """
+        parts = text.rstrip(":").rsplit(":", 2)
+        if len(parts) < 3 or not parts[0].strip() or _NUMBER.fullmatch(parts[2]) is None:
+            raise ValueError(f"{text[:100]!r} is not a group, a topic id and a partition with colons between them")
+        partition = int(parts[2])
+        if not -(2**31) <= partition < 2**31:
+            raise ValueError(f"{partition} is no number of a partition")
+        return cls(parts[0], uuid_from_string(parts[1]), partition)
 
 
 class StateBatch(NamedTuple):
