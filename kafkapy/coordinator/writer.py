@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkapy import errors
-from kafkapy.records.batches import decode_records, iter_batches
+from kafkapy.records.batches import BatchView, decode_records, iter_batches
 from kafkapy.records.control import read_control_batch
 from kafkapy.types import TopicPartition
 
@@ -257,15 +257,9 @@ class PartitionLogWriter:
             if batch.next_offset <= start:
                 continue
             next_offset = batch.next_offset
-            if batch.is_control:
-                marker = read_control_batch(batch)
-                if marker is not None:
-                    loaded.append(LoadedBatch([], batch.producer_id, batch.producer_epoch, True, marker.committed))
-                continue
-            kept = [r for r in decode_records(batch) if r.offset >= start]
-            records = [(r.key or b"", r.value) for r in kept]
-            producer = batch.producer_id, batch.producer_epoch, batch.is_transactional
-            loaded.append(LoadedBatch(records, *producer, offsets=[r.offset for r in kept]))
+            found = loaded_batch(batch, start)
+            if found is not None:
+                loaded.append(found)
         return LoadedChunk(loaded, next_offset, at_end=next_offset >= end or next_offset == start)
 
     def sync(self, partition: TopicPartition) -> None:
@@ -295,6 +289,19 @@ class PartitionLogWriter:
     def _tell(self, partition: TopicPartition) -> None:
         for listener in self._listeners:
             listener(partition)
+
+
+def loaded_batch(batch: BatchView, start: int) -> LoadedBatch | None:
+    """The records of a batch from an offset on, or a marker; None for another control batch."""
+    if batch.is_control:
+        marker = read_control_batch(batch)
+        if marker is None:
+            return None
+        return LoadedBatch([], batch.producer_id, batch.producer_epoch, True, marker.committed)
+    kept = [record for record in decode_records(batch) if record.offset >= start]
+    records = [(record.key or b"", record.value) for record in kept]
+    producer = batch.producer_id, batch.producer_epoch, batch.is_transactional
+    return LoadedBatch(records, *producer, offsets=[record.offset for record in kept])
 
 
 def _led_epoch(log: PartitionLog) -> int:
