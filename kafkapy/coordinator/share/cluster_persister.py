@@ -79,7 +79,7 @@ class _Kind(NamedTuple):
 
 
 def _state(result: Any) -> ShareState:
-    batches = from_wire(result.state_batches)
+    batches = tuple(from_wire(result.state_batches))
     return ShareState(result.state_epoch, result.start_offset, delivery_complete_in(batches), batches)
 
 
