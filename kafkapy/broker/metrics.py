@@ -27,6 +27,7 @@ from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.group.share.group import ShareGroupState
 from kafkapy.coordinator.hosted import ShardState
+from kafkapy.metadata.topic_names import SHARE_GROUP_STATE_TOPIC
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.version import __version__
 
@@ -177,6 +178,7 @@ class BrokerCollector(Collector):
         self._group_coordinator(add)
         add_groups(samples, self._server.context, logs, topics, groups)
         self._transactions(add, families["kafka_server_addpartitionstotxnmanager_verificationtimems"])
+        self._share(add)
         self._network(add)
         add_quotas(samples, self._server.context.client_quotas)
         add_clients(add, self._server.context.telemetry)
@@ -376,6 +378,22 @@ class BrokerCollector(Collector):
             so_far += count
             buckets.append((str(2**power), so_far))  # bucket n holds what took less than 2**n ms
         verification_times.add_metric((), [*buckets[:-1], ("+Inf", so_far)], verification.times.total_ms)
+
+    def _share(self, add: Any) -> None:
+        coordinator = self._server.context.coordinators.share
+        prefix = "kafka_server_share_coordinator_metrics"
+        loaded = list(coordinator.runtime.states().values())
+        for shard_state in ShardState:
+            add(f"{prefix}_num_partitions", loaded.count(shard_state), shard_state.value.lower())
+        for name, times in (
+            ("partition_load_time", coordinator.runtime.load_times),
+            ("write_latency", coordinator.write_times),
+        ):
+            add(f"{prefix}_{name}_max", times.max_ms)
+            add(f"{prefix}_{name}_avg", times.total_ms / times.count if times.count else 0)
+        add(f"{prefix}_write", coordinator.write_times.count)
+        for partition, offset in list(coordinator.pruned.items()):
+            add(f"{prefix}_last_pruned_offset", offset, SHARE_GROUP_STATE_TOPIC, str(partition))
 
     def _requests(self, add: Any, families: Mapping[str, Any]) -> None:
         found = self._server.socket_server.counters()

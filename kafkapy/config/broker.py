@@ -22,7 +22,13 @@ from kafkapy.config.accepted_keys import ACCEPTED_KEYS
 from kafkapy.config.broker_keys import LOG_KEYS, REPLICATION_KEYS, SERVER_KEYS, SOCKET_KEYS
 from kafkapy.config.compatibility import PURELY_DYNAMIC, is_listed
 from kafkapy.config.config_def import HIDDEN, MAX_INT, ConfigDef, ConfigKey, Password, UpdateMode, format_value
-from kafkapy.config.coordinator_keys import GROUP_KEYS, KRAFT_KEYS, REMOTE_KEYS, TRANSACTION_KEYS
+from kafkapy.config.coordinator_keys import (
+    GROUP_KEYS,
+    KRAFT_KEYS,
+    REMOTE_KEYS,
+    SHARE_COORDINATOR_KEYS,
+    TRANSACTION_KEYS,
+)
 from kafkapy.config.entries import ConfigEntry, ConfigSynonym
 from kafkapy.config.listeners import parse_listeners, parse_map, parse_protocol_map, split_list
 from kafkapy.config.properties import Properties, load_properties
@@ -40,6 +46,7 @@ KEY_GROUPS: Final[Mapping[str, tuple[ConfigKey, ...]]] = {
     "Logs": LOG_KEYS,
     "Replication and quotas": REPLICATION_KEYS,
     "Groups": GROUP_KEYS,
+    "Share coordinator": SHARE_COORDINATOR_KEYS,
     "Transactions": TRANSACTION_KEYS,
     "TLS": SSL_KEYS,
     "SASL": SASL_KEYS,

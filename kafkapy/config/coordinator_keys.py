@@ -1,4 +1,4 @@
-"""The broker's keys for groups, transactions, remote storage and KRaft.
+"""The broker's keys for groups, share-partitions, transactions, remote storage and KRaft.
 
 Names and defaults are those of Apache Kafka 3.9.
 """
@@ -129,6 +129,30 @@ GROUP_KEYS = (
       "Least number of records in flight that a single share group may allow."),
     K("group.share.max.partition.max.record.locks", INT, 4000, between(2000, 10000), MEDIUM,
       "Largest number of records in flight that a single share group may allow."),
+)
+
+SHARE_COORDINATOR_KEYS = (
+    K("share.coordinator.state.topic.num.partitions", INT, 50, at_least(1), HIGH,
+      "Partitions of __share_group_state; fixed after the topic's creation."),
+    K("share.coordinator.state.topic.replication.factor", SHORT, 3, at_least(1), HIGH,
+      "Replicas of __share_group_state. In a cluster of fewer brokers, set it lower."),
+    K("share.coordinator.state.topic.min.isr", SHORT, 2, at_least(1), HIGH,
+      "min.insync.replicas of __share_group_state. In a cluster of one broker, set it to 1."),
+    K("share.coordinator.state.topic.segment.bytes", INT, 104857600, at_least(1), HIGH,
+      "Segment size of __share_group_state in bytes."),
+    K("share.coordinator.state.topic.compression.codec", INT, 0, between(0, 4), HIGH,
+      "Compression of __share_group_state: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
+    K("share.coordinator.load.buffer.size", INT, 5242880, at_least(1), HIGH,
+      "Bytes per read when the coordinator loads the state of share-partitions."),
+    K("share.coordinator.write.timeout.ms", INT, 5000, at_least(1), HIGH,
+      "Time in ms that a write waits for the replicas of __share_group_state."),
+    K("share.coordinator.snapshot.update.records.per.snapshot", INT, 500, between(0, 500), MEDIUM,
+      "Updates of a share-partition between two snapshots of its state."),
+    K("share.coordinator.state.topic.prune.interval.ms", INT, 300000, at_least(1), LOW,
+      "Pause in ms between deletions of records that no share-partition needs any more.", internal=True),
+    K("share.coordinator.cold.partition.snapshot.interval.ms", INT, 300000, at_least(1), LOW,
+      "Age in ms from which the snapshot of a share-partition may be written again, so that records before it can be "
+      "deleted.", internal=True),
 )
 
 TRANSACTION_KEYS = (

@@ -43,7 +43,7 @@ _SINGLE_KEYS: Final = frozenset((
     "sasl.oauthbearer.header.urlencode", "sasl.oauthbearer.token.endpoint.url",
     "ssl.engine.factory.class", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",
     "ssl.trustmanager.algorithm", "socket.connection.setup.timeout.ms",
-    "transaction.state.log.load.buffer.size", "unclean.leader.election.interval.ms",
+    "unclean.leader.election.interval.ms",
     "unstable.api.versions.enable", "unstable.feature.versions.enable", "zookeeper.clientCnxnSocket",
 ))  # fmt: skip
 

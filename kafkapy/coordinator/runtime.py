@@ -53,15 +53,15 @@ Tests need neither a loop nor a disk: kafkapy.testing.coordinator has a VirtualC
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic
 
 from kafkapy import errors
 from kafkapy.coordinator.batches import build, encode
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.hosted import (
+    Durations,
     HostedShard,
-    LoadTimes,
     MarkerGuard,
     Operation,
     PendingOperation,
@@ -71,7 +71,7 @@ from kafkapy.coordinator.hosted import (
     T,
     Turn,
 )
-from kafkapy.coordinator.loader import Load
+from kafkapy.coordinator.loader import Load, NotesOffsets
 from kafkapy.coordinator.log_errors import translated, translated_failure
 from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.coordinator.records import RecordTypes
@@ -124,7 +124,7 @@ class CoordinatorRuntime(Generic[S]):
         """Shards with records to write at the end of this turn."""
         self._appending: set[int] = set()
         """Partitions with an append in progress, also of an unloaded shard: a load waits for its end."""
-        self.load_times = LoadTimes()
+        self.load_times = Durations()
         self._stopped = False
         self._logger = logging.getLogger(f"kafka.coordinator.{name}")
         writer.on_committed(self._committed)
@@ -179,6 +179,7 @@ class CoordinatorRuntime(Generic[S]):
         number = partition.partition
         hosted.timer = ShardTimer(self.timer, lambda operation: self.write(number, operation), hosted)
         hosted.shard = self._make_shard(ShardContext(number, hosted.timer, self.clock))
+        hosted.notes = hosted.shard if isinstance(hosted.shard, NotesOffsets) else None
         started = self.clock.monotonic_ms()
 
         def done() -> None:
@@ -262,6 +263,8 @@ class CoordinatorRuntime(Generic[S]):
                 self.clock.call_soon(self._flush_all)
             self._unwritten.append(hosted)
         hosted.unwritten.append(pending)
+        if hosted.notes is not None:
+            pending.records = result.records
         self._apply(hosted, result)
         return later
 
@@ -419,6 +422,8 @@ class CoordinatorRuntime(Generic[S]):
                 )
                 self._reload(hosted, translated_failure(outcome))
                 return
+            if hosted.notes is not None:
+                _note_offsets(hosted.notes, written, outcome)
             waiting = [pending for pending in hosted.uncommitted if pending.end_offset < 0]
             for pending in waiting:
                 pending.end_offset = outcome
@@ -527,6 +532,13 @@ class CoordinatorRuntime(Generic[S]):
             reply.then(lambda done: _hand_over(done, pending.later))
         else:
             pending.later.set(reply)
+
+
+def _note_offsets(notes: NotesOffsets, written: Iterable[PendingOperation], end_offset: int) -> None:
+    """Tell a shard the offsets of records that were appended together."""
+    records = [record for pending in written for record in pending.records]
+    for offset, record in enumerate(records, end_offset - len(records)):
+        notes.stored_at(record, offset)
 
 
 def _hand_over(done: Later[Any], later: Later[Any]) -> None:

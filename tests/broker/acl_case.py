@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from broker.acting import ActingClient
+from broker.handlers.share_states import ShareStates
 from waiting import wait_until
 
 from kafkapy.broker.handlers import SERVED
@@ -60,6 +61,7 @@ class World:
             return [each.error_code for each in committed.partitions] == [OK]
 
         wait_until(is_committed, "the group takes offsets")
+        ShareStates(admin, self.group, self.topic_id).initialize()
         admin.coordinate_transactions(self.txn)
         begun: list[Any] = []
 

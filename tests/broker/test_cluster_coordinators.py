@@ -34,6 +34,9 @@ def cluster() -> Iterator[Cluster]:
         transaction_state_log_replication_factor=1,
         transaction_state_log_min_isr=1,
         transaction_state_log_num_partitions=6,
+        share_coordinator_state_topic_replication_factor=1,
+        share_coordinator_state_topic_min_isr=1,
+        share_coordinator_state_topic_num_partitions=6,
         num_partitions=3,
         group_initial_rebalance_delay_ms=0,
     ) as running:

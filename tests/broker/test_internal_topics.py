@@ -28,7 +28,7 @@ from kafkapy.metadata.znodes import (
     encode_topic,
     topic_path,
 )
-from kafkapy.types import Endpoint, TopicPartition
+from kafkapy.types import ZERO_UUID, Endpoint, TopicPartition
 
 OFFSETS = "__consumer_offsets"
 STATE = "__transaction_state"
@@ -208,7 +208,7 @@ def test_a_deleted_topic_may_come_back_with_another_number() -> None:
         bench.lead(OFFSETS, 3, 0)
         await until(lambda: 3 in bench.led)
         for listener in bench.replicas.deletion_listeners:
-            listener({OFFSETS})
+            listener({OFFSETS: ZERO_UUID})
         bench.lead(OFFSETS, 3, 0, False)
         assert bench.led == {}
         await bench.store.delete(topic_path(OFFSETS))
@@ -248,7 +248,7 @@ def test_a_partition_that_comes_later_is_swept_for_topics_deleted_before() -> No
         bench.cache.update(known(OFFSETS, {0: OTHER, 1: OTHER}))
         bench.cache.update(known("again", {0: OTHER}))
         for listener in bench.replicas.deletion_listeners:
-            listener({"gone", "again"})
+            listener(dict.fromkeys(("gone", "again"), ZERO_UUID))
         swept.clear()
         await until(lambda: bench.coordinators.internal_topics.is_known(OFFSETS))
         bench.lead(OFFSETS, 1, 4)

@@ -58,7 +58,7 @@ class Broker:
                 log_start_offset=0,
             )
         self.hosted.become_leader(1, self.epoch, self.isr)
-        self.writer = PartitionLogWriter(self, self.load_bytes)
+        self.writer = PartitionLogWriter(self, {PARTITION.topic: self.load_bytes})
         self.coordinator = GroupCoordinator(
             GroupConfig(), self.writer, self.clock, partition_count=lambda: 1, assignors=(), metadata=MetadataSnapshot
         )
