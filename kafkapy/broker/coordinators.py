@@ -28,6 +28,7 @@ from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.appender import LogAppender
+    from kafkapy.broker.latest_offsets import LatestOffsets
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.coordinator.group.coordinator import GroupCoordinator
@@ -76,6 +77,7 @@ class Coordinators:
         next_producer_id: Callable[[], Awaitable[int]],
         notify: Callable[..., None],
         assignors: Sequence[GroupAssignor],
+        share_assignor: GroupAssignor,
         connect: Callable[[str], InterBrokerSender],
         appender: LogAppender | None = None,
         *,
@@ -84,9 +86,9 @@ class Coordinators:
     ) -> None:
         """`appender` appends to the logs; its events go to `writer.appended`.
 
-        `assignors` are those of group.consumer.assignors, in that order. `connect` makes a client of other brokers for
-        a purpose.
-        `create_topic` creates one of the internal topics.
+        `assignors` are those of group.consumer.assignors, in that order, and `share_assignor` is that of
+        group.share.assignors. `connect` makes a client of other brokers for a purpose. `create_topic` creates one of
+        the internal topics.
         """
         self.config = config
         self.clock = LoopClock()
@@ -99,6 +101,7 @@ class Coordinators:
         self._next_producer_id = next_producer_id
         self._notify = notify
         self._assignors = assignors
+        self._share_assignor = share_assignor
         self._connect = connect
         self._features = features or FinalizedFeatures()
         self._create_topic = create_topic
@@ -147,6 +150,24 @@ class Coordinators:
             metadata=lambda: self._metadata_cache.snapshot,
             led_elsewhere=self._offsets_led_elsewhere,
             consumer_protocol_finalized=lambda: self._features.has_consumer_protocol,
+            share_assignor=self._share_assignor,
+            persister=lambda: self.persister,
+            latest_offsets=lambda partitions: self.latest_offsets(partitions),
+            share_version=lambda: self._features.share_version,
+        )
+
+    @cached_property
+    def latest_offsets(self) -> LatestOffsets:
+        """Reads the latest offsets of partitions in the whole cluster."""
+        from kafkapy.broker.latest_offsets import LatestOffsets
+
+        config = self._transaction_config
+        return LatestOffsets(
+            self._broker_id,
+            self._replica_manager,
+            self._peers_for("latest-offsets"),
+            self._leader_of,
+            timeout_ms=lambda: config.request_timeout_ms,
         )
 
     @cached_property
@@ -269,6 +290,8 @@ class Coordinators:
         self.config = config
         if self._made("verification"):
             self.verification.enabled = self.verifies_transactions
+        if self._made("group"):
+            self.group.overrides.update(GroupConfig.from_broker_config(config))
 
     def stop(self) -> None:
         """Write all unwritten records; waiting clients look for another coordinator."""

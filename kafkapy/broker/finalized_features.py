@@ -82,11 +82,8 @@ class FinalizedFeatures:
 
     @property
     def share_version(self) -> int:
-        """The level of share.version.
-
-        In a ZooKeeper cluster only the configuration decides.
-        """
-        return LATEST_LEVELS[SHARE_VERSION] if self.zookeeper else self.levels.get(SHARE_VERSION, 0)
+        """The level of share.version; 0, so no share groups, in a ZooKeeper cluster."""
+        return self.levels.get(SHARE_VERSION, 0)
 
     def protocol(self, configured: MetadataVersion) -> MetadataVersion:
         """The inter-broker protocol version that this broker uses, at most the configured one."""

@@ -43,9 +43,9 @@ GROUP_KEYS = (
     K("group.max.size", INT, MAX_INT, at_least(1), MEDIUM, "Largest number of members of a group."),
     K("group.coordinator.rebalance.protocols", LIST, ["classic", "consumer"],
       one_of_ignoring_case("classic", "consumer", "share", "unknown"), MEDIUM,
-        "Group protocols that the broker serves. On ZooKeeper, consumer and share only when this key is set: Apache "
-        "Kafka brokers that share the cluster do not know them. Elsewhere the feature share.version says whether share "
-        "groups are served."),
+        "Group protocols that the broker serves. On ZooKeeper, consumer only when this key is set: Apache Kafka "
+        "brokers that share the cluster do not know it. The feature share.version says whether share groups are "
+        "served, and ZooKeeper clusters have none."),
     K("group.coordinator.threads", INT, 4, at_least(1), MEDIUM, NO_EFFECT),
     K("group.coordinator.append.linger.ms", INT, -1, at_least(-1), MEDIUM,
       "Largest time in ms that the coordinator collects records before it writes them."),

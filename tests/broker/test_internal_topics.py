@@ -14,6 +14,7 @@ from broker.conftest import config as broker_config
 from kafkapy.broker.coordinators import Coordinators
 from kafkapy.broker.internal_topics import InternalTopics
 from kafkapy.config.broker import BrokerConfig
+from kafkapy.coordinator.group.assignors.simple import SimpleAssignor
 from kafkapy.coordinator.hosted import ShardState
 from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.metadata.broker_requests import UpdateMetadata, UpdateMetadataPartition
@@ -77,6 +78,8 @@ class Bench:
             self.cache,
             self._no_ids,
             lambda *_, **__: None,
+            (),
+            SimpleAssignor(),
             (),
             self._connect,
         )

@@ -58,6 +58,7 @@ from kafkapy.protocol.schema import Request
 from kafkapy.records.batches import iter_batches
 from kafkapy.records.control import read_control_batch
 from kafkapy.testing.coordinator import VirtualClock
+from kafkapy.testing.share import share_parts
 from kafkapy.types import ZERO_UUID, Endpoint, TopicPartition
 
 HANDLERS: dict[type[Request], Any] = {
@@ -245,6 +246,7 @@ class Broker:
             partition_count=lambda: OFFSETS_PARTITIONS,
             assignors=(),
             metadata=self.snapshot,
+            **share_parts(self.clock),
         )
         self.markers = LocalMarkerWriter(self.writer, self.clock, self._complete_offsets, timeout_ms=lambda: 5000)
         self.cluster_markers = ClusterMarkerWriter(

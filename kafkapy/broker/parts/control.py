@@ -170,6 +170,7 @@ class Control(Part):
             producer_ids.next_id,
             plugins.notify,
             plugins.create_group_assignors(broker.config),
+            plugins.create_share_assignor(broker.config),
             connect,
             LogAppender(broker.events),
             features=broker.features,

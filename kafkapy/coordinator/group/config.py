@@ -72,8 +72,6 @@ class GroupConfig(NamedTuple):
     consumer_max_size: int = 2**31 - 1
     consumer_regex_refresh_interval_ms: int = 600_000
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
-    share_groups: bool = False
-    """Whether share groups are served beside Apache Kafka brokers, on ZooKeeper."""
     share_session_timeout_ms: int = 45_000
     share_heartbeat_interval_ms: int = 5_000
     share_assignment_interval_ms: int = 1_000
@@ -92,8 +90,7 @@ class GroupConfig(NamedTuple):
     def from_broker_config(cls, config: BrokerConfig) -> Self:
         """The configuration with the keys of a broker's configuration.
 
-        Brokers of Apache Kafka may share a cluster on ZooKeeper. They know neither the consumer protocol nor share
-        groups, so there they are
+        Brokers of Apache Kafka may share a cluster on ZooKeeper. They do not know the consumer protocol, so there it is
         served only where group.coordinator.rebalance.protocols says so.
         """
         version = MetadataVersion.parse(config.get_str(IBP))
@@ -114,7 +111,6 @@ class GroupConfig(NamedTuple):
             consumer_max_size=config.get_int("group.consumer.max.size"),
             consumer_regex_refresh_interval_ms=config.get_int("group.consumer.regex.refresh.interval.ms"),
             migration_policy=MigrationPolicy(config.get_str("group.consumer.migration.policy").lower()),
-            share_groups=config.metadata_store == "zookeeper" and "share" in protocols,
             share_session_timeout_ms=config.get_int("group.share.session.timeout.ms"),
             share_heartbeat_interval_ms=config.get_int("group.share.heartbeat.interval.ms"),
             share_assignment_interval_ms=config.get_int("group.share.assignment.interval.ms"),
