@@ -80,7 +80,6 @@ class Bench:
             lambda *_, **__: None,
             (),
             SimpleAssignor(),
-            (),
             self._connect,
         )
 
