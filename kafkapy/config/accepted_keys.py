@@ -113,7 +113,6 @@ ACCEPTED_KEYS: Final = (
     _accepted("sasl.oauthbearer.jwt.validator.class",
               CLASS, "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator", None, MEDIUM),
     _accepted("sasl.oauthbearer.scope", STRING, None, None, MEDIUM),
-    _accepted("share.coordinator.append.linger.ms", INT, -1, at_least(-1), MEDIUM),
     _accepted("share.coordinator.cached.buffer.max.bytes", INT, 1048588, at_least(524288), MEDIUM, CLUSTER),
     _accepted("share.coordinator.threads", INT, 1, at_least(1), MEDIUM),
     _accepted("share.fetch.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM),

@@ -146,6 +146,8 @@ SHARE_COORDINATOR_KEYS = (
       "Bytes per read when the coordinator loads the state of share-partitions."),
     K("share.coordinator.write.timeout.ms", INT, 5000, at_least(1), HIGH,
       "Time in ms that a write waits for the replicas of __share_group_state."),
+    K("share.coordinator.append.linger.ms", INT, -1, at_least(-1), MEDIUM,
+      "Time in ms that records wait for others before they are written; -1: to the end of the control loop's turn."),
     K("share.coordinator.snapshot.update.records.per.snapshot", INT, 500, between(0, 500), MEDIUM,
       "Updates of a share-partition between two snapshots of its state."),
     K("share.coordinator.state.topic.prune.interval.ms", INT, 300000, at_least(1), LOW,

@@ -145,6 +145,8 @@ class HostedShard(Generic[S]):
         self.timer: ShardTimer[S]
         self.load: Load | None = None
         self.unwritten: deque[PendingOperation] = deque()
+        self.unwritten_bytes = 0
+        """Bytes of the records in `unwritten`, at most."""
         self.uncommitted: deque[PendingOperation] = deque()
         self.appending = False
         """An append is in progress. `uncommitted` entries without an end offset are part of it, or wait for it."""

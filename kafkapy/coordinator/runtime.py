@@ -24,11 +24,11 @@ An operation gets the shard and the wall-clock time in ms. One given to `write` 
 `Later` that will hold it), records, and perhaps `after`. It must either raise a KafkaError and have changed nothing, or
 succeed. It may change memory that is lost with the broker (who has joined, who waits); what must survive goes into
 records, and only `apply` changes it. Records are applied as soon as the operation has returned, so the next operation
-sees them; they are written at the end of the loop's turn, many operations in one batch. The disk may be slow: the
-writer appends on its own threads, one append to a partition at a time, and records that operations of that partition
-write meanwhile go into the next. While the disk is quick, the loop waits for the appends of a turn together. The reply
-goes out when the high watermark has passed the records. A `read` sees everything applied, and its reply waits until
-that is committed.
+sees them; they are written at the end of the loop's turn, or `linger_ms` later, many operations in one batch. The disk
+may be slow: the writer appends on its own threads, one append to a partition at a time, and records that operations of
+that partition write meanwhile go into the next. While the disk is quick, the loop waits for the appends of a turn
+together. The reply goes out when the high watermark has passed the records. A `read` sees everything applied, and its
+reply waits until that is committed.
 
 When an append fails, what was applied is not in the log: all that waits fails, and the shard is unloaded and loaded
 again. A foreseeable failure (no leader, too few replicas in sync, a record too large) is refused before the
@@ -85,6 +85,8 @@ from kafkapy.types import CompressionType, TopicPartition
 
 APPENDS: Final = "appends"
 """Key of the one timeout for all appends: most end long before, and are not worth one each."""
+FLUSH: Final = "flush"
+"""Key of the timeout after which records wait for no others."""
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -104,10 +106,14 @@ class CoordinatorRuntime(Generic[S]):
         *,
         partition_count: Callable[[], int],
         write_timeout_ms: Callable[[], int] = lambda: 5000,
+        linger_ms: int = 0,
         compression: int = CompressionType.NONE,
         value_versions: Mapping[int, int] | None = None,
     ) -> None:
-        """`value_versions`: by key version, the newest version of a value that all brokers can read."""
+        """`value_versions`: by key version, the newest version of a value that all brokers can read.
+
+        `linger_ms`: the time in ms that records wait for others of later turns; up to 0 none.
+        """
         self.name = name
         self.topic = topic
         self.clock = clock
@@ -117,6 +123,7 @@ class CoordinatorRuntime(Generic[S]):
         self._writer = writer
         self._partition_count = partition_count
         self._write_timeout_ms = write_timeout_ms
+        self._linger_ms = linger_ms
         self._compression = compression
         self._value_versions = value_versions or {}
         self._hosted: dict[int, HostedShard[S]] = {}
@@ -260,9 +267,12 @@ class CoordinatorRuntime(Generic[S]):
             return Later.failure(refusal)
         if not hosted.unwritten:
             if not self._unwritten:
-                self.clock.call_soon(self._flush_all)
+                self._flush_later(self._linger_ms)
             self._unwritten.append(hosted)
         hosted.unwritten.append(pending)
+        hosted.unwritten_bytes += size
+        if self._linger_ms > 0 and hosted.unwritten_bytes >= hosted.max_batch_bytes:
+            self._flush_later(0)
         if hosted.notes is not None:
             pending.records = result.records
         self._apply(hosted, result)
@@ -389,6 +399,13 @@ class CoordinatorRuntime(Generic[S]):
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
+    def _flush_later(self, linger_ms: int) -> None:
+        if linger_ms > 0:
+            self.timer.schedule(FLUSH, linger_ms, self._flush_all)
+        else:
+            self.timer.cancel(FLUSH)
+            self.clock.call_soon(self._flush_all)
+
     def _flush_all(self) -> None:
         self._writer.together(self._flush_each)
 
@@ -409,6 +426,7 @@ class CoordinatorRuntime(Generic[S]):
             return
         written = list(hosted.unwritten)
         hosted.unwritten.clear()
+        hosted.unwritten_bytes = 0
         hosted.uncommitted.extend(written)
 
         def ended(outcome: int | Exception) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 from broker.conftest import Client
 
 from kafkapy import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafkapy.errors import ErrorCode
+from kafkapy.coordinator.share.state import ShareKey, ShareSummary, StateBatch
+from kafkapy.errors import ErrorCode, FencedLeaderEpochError
 from kafkapy.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -198,3 +200,45 @@ def test_offsets_of_a_deleted_topic_go_at_every_coordinator(cluster: Cluster, cl
     for group in GROUPS[:6]:
         with consumer(group) as each:
             eventually(lambda each=each: each.committed(part), lambda offset: offset is None)  # type: ignore[misc]
+
+
+def test_every_broker_reaches_the_state_of_share_partitions_and_deleted_topics_take_it_along(cluster: Cluster) -> None:
+    cluster.create_topic("shared", 12)
+    caches = {broker_id: broker.server.context.metadata_cache for broker_id, broker in cluster.brokers.items()}
+    for cache in caches.values():
+        eventually(lambda cache=cache: cache.topic("shared"), lambda each: each and each.partition_count == 12)  # type: ignore[misc]
+    keys = [ShareKey("group", caches[1].topic_id("shared"), number) for number in range(12)]
+
+    def call(broker_id: int, method: str, *arguments: Any) -> list[Any]:
+        server = cluster.brokers[broker_id].server
+
+        async def run() -> list[Any]:
+            persister = server.context.coordinators.persister
+            return await asyncio.gather(*(getattr(persister, method)(key, *arguments) for key in keys))
+
+        found: list[Any] = server.call(run())
+        return found
+
+    call(1, "initialize", 0, 5)
+    for broker_id in cluster.brokers:
+        start = 5 + broker_id
+        assert {state.start_offset for state in call(broker_id, "read", broker_id)} == {start - 1}
+        call(broker_id, "write", 0, broker_id, start, 1, [StateBatch(20, 29, 2, 1)])
+        for other in cluster.brokers:
+            assert set(call(other, "summary", -1)) == {ShareSummary(0, broker_id, start, 1)}
+    with pytest.raises(FencedLeaderEpochError):
+        call(3, "write", 0, 1, 9, 1, [])
+
+    def stored() -> set[tuple[int, ShareKey]]:
+        return {
+            (broker_id, key)
+            for broker_id, broker in cluster.brokers.items()
+            for shard in broker.server.context.coordinators.share.runtime.shards().values()
+            for key in list(shard.states)
+        }
+
+    assert {key for _, key in stored()} == set(keys)
+    assert {broker_id for broker_id, _ in stored()} == {1, 2, 3}
+    with cluster.admin() as admin:
+        admin.delete_topics(["shared"])
+    eventually(stored, lambda left: not left)

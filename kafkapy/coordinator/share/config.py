@@ -24,6 +24,8 @@ class ShareCoordinatorConfig(NamedTuple):
     """share.coordinator.cold.partition.snapshot.interval.ms"""
     compression: int = 0
     """share.coordinator.state.topic.compression.codec"""
+    linger_ms: int = -1
+    """share.coordinator.append.linger.ms; -1 and 0: to the end of the loop's turn."""
 
     @classmethod
     def from_broker_config(cls, config: BrokerConfig) -> Self:
@@ -34,4 +36,5 @@ class ShareCoordinatorConfig(NamedTuple):
             prune_interval_ms=config.get_int("share.coordinator.state.topic.prune.interval.ms"),
             cold_interval_ms=config.get_int("share.coordinator.cold.partition.snapshot.interval.ms"),
             compression=config.get_int("share.coordinator.state.topic.compression.codec"),
+            linger_ms=config.get_int("share.coordinator.append.linger.ms"),
         )

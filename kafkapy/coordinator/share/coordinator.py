@@ -73,6 +73,7 @@ class ShareCoordinator:
             clock,
             partition_count=partition_count,
             write_timeout_ms=lambda: self.config.write_timeout_ms,
+            linger_ms=config.linger_ms,
             compression=config.compression,
         )
 

@@ -27,7 +27,7 @@ _NUMBER = re.compile("[+-]?[0-9]{1,10}")
 class DeliveryState(IntEnum):
     """The state of a delivered record; RecordState of Kafka.
 
-    The share coordinator stores ACQUIRED never: a record that is held by a member is AVAILABLE after a restart.
+    Leaders never store ACQUIRED: a record that a member holds is AVAILABLE after a restart.
     """
 
     AVAILABLE = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -11,7 +10,7 @@ from kafkapy.coordinator.share.state import ShareKey
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.describe_configs import DescribeConfigsRequest
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafkapy.types import uuid_to_string
+from kafkapy.types import ONE_UUID, uuid_to_string
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 RESOURCE = DescribeConfigsRequest.Resource(
@@ -61,7 +60,7 @@ def test_share_partitions_are_coordinated_here(client: Any, broker: Any, topic_n
     }
 
 
-@pytest.mark.parametrize("key", ["group", "group:topic:0", f"{uuid4()}:0", f"group:{uuid_to_string(uuid4())}:x"])
+@pytest.mark.parametrize("key", ["group", "group:topic:0", f"{ONE_UUID}:0", f"group:{uuid_to_string(ONE_UUID)}:x"])
 def test_a_text_that_names_no_share_partition_is_refused(client: Any, key: str) -> None:
     assert ask(client, 6, SHARE, key).error_code == ErrorCode.INVALID_REQUEST
 

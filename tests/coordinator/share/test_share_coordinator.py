@@ -277,3 +277,31 @@ def test_the_text_of_a_key() -> None:
 def test_a_text_that_is_no_key(text: str) -> None:
     with pytest.raises(ValueError, match=""):
         ShareKey.parse(text)
+
+
+# --- collected writes -----------------------------------------------------------------------------------------------
+
+
+def test_writes_wait_for_others_when_they_may_linger() -> None:
+    bench = ShareBench(linger_ms=20)
+    first = bench.coordinator.initialize(KEY, 0, 0)
+    bench.clock.advance(10)
+    second = bench.coordinator.initialize(ShareKey("group", OTHER, 0), 0, 0)
+    bench.clock.advance(9)
+    assert not first.done and not second.done
+    bench.clock.advance(1)
+    assert first.done and second.done
+    assert bench.writer.appends == 1
+    third = bench.coordinator.delete(KEY)
+    bench.clock.advance(19)
+    assert not third.done
+    bench.clock.advance(1)
+    assert third.done
+
+
+def test_writes_that_fill_a_batch_linger_no_longer() -> None:
+    bench = ShareBench(linger_ms=20)
+    bench.writer.max_bytes = 1_000
+    laters = [bench.coordinator.initialize(ShareKey(f"group-{number}", TOPIC, 0), 0, 0) for number in range(20)]
+    bench.clock.run()
+    assert all(later.done for later in laters)
