@@ -215,8 +215,10 @@ class ShareGroups:
 
 
 def _known(topics: Mapping[str, Sequence[int]], snapshot: MetadataSnapshot) -> Iterator[tuple[TopicPartition, UUID]]:
-    """The partitions of existing topics, with their topics' ids."""
+    """The partitions that exist, with their topics' ids."""
     for name, numbers in topics.items():
         topic = snapshot.topics.get(name)
         if topic is not None:
-            yield from ((TopicPartition(name, number), topic.topic_id) for number in numbers)
+            for number in numbers:
+                if number in topic.partitions:
+                    yield TopicPartition(name, number), topic.topic_id
