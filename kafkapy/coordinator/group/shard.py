@@ -28,6 +28,7 @@ from kafkapy.coordinator.group.consumer.replay import ConsumerReplay
 from kafkapy.coordinator.group.consumer.requests import ConsumerRequests
 from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import Group, GroupType
+from kafkapy.coordinator.group.modern.group import ModernGroup
 from kafkapy.coordinator.group.offset_requests import OffsetRequests
 from kafkapy.coordinator.group.offsets import OffsetStore
 from kafkapy.coordinator.group.records import GROUP_METADATA_KEY, OFFSET_COMMIT_KEY
@@ -127,7 +128,7 @@ class GroupShard:
             metadata,
             self._migration,
             counters,
-            lambda group: rebalanced(GroupEvent(group.group_id, group.epoch, tuple(group.members))),
+            self._settled,
         )
         patterns = ConsumerPatterns(self.consumer_rebalance, context.timer, context.clock, config, metadata)
         self.consumer = ConsumerRequests(self.consumer_rebalance, patterns, overrides)
@@ -142,7 +143,7 @@ class GroupShard:
             metadata,
             counters,
             share_listeners,
-            lambda group: rebalanced(GroupEvent(group.group_id, group.epoch, tuple(group.members))),
+            self._settled,
         )
         initialization = ShareInitialization(
             self.share_rebalance.find, context.timer, context.clock, config, metadata, persister
@@ -258,6 +259,9 @@ class GroupShard:
     def _rebalanced(self, group: ClassicGroup) -> None:
         self._counters.completed_rebalances += group.state is STABLE
         self._announce(GroupEvent(group.group_id, group.generation_id, tuple(group.members)))
+
+    def _settled(self, group: ModernGroup[Any]) -> None:
+        self._announce(GroupEvent(group.group_id, group.epoch, tuple(group.members)))
 
     def _heartbeat_by_commit(self, group: Group, member_id: str) -> None:
         if isinstance(group, ClassicGroup):

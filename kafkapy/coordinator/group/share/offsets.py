@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from kafkapy.coordinator.group.share import records as records_of
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from kafkapy.coordinator.share.persister import Persister
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
-
-T = TypeVar("T")
 
 UNKNOWN_LAG: Final = -1
 GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
