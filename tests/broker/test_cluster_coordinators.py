@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from broker.conftest import Client
+from broker.handlers import share_groups
+from broker.handlers.conftest import GroupClient
 
 from kafkapy import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafkapy.coordinator.share.state import ShareKey, ShareSummary, StateBatch
@@ -242,3 +244,37 @@ def test_every_broker_reaches_the_state_of_share_partitions_and_deleted_topics_t
     with cluster.admin() as admin:
         admin.delete_topics(["shared"])
     eventually(stored, lambda left: not left)
+
+
+@pytest.mark.parametrize("group", ["share-1", "share-2", "share-3", "share-4"])
+def test_a_share_group_has_its_states_and_offsets_at_all_brokers(
+    cluster: Cluster, clients: dict[int, Client], group: str
+) -> None:
+    topic = f"read-by-{group}"
+    cluster.create_topic(topic, 6)
+    for broker in cluster.brokers.values():
+        cache = broker.server.context.metadata_cache
+        eventually(lambda cache=cache: cache.topic(topic), lambda each: each and each.partition_count == 6)  # type: ignore[misc]
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for number in range(6):
+            for _ in range(3):
+                producer.send(topic, b"record", partition=number)
+        producer.flush()
+    home = coordinator(clients[1], group, CoordinatorType.GROUP)
+    client = GroupClient(clients[home])
+    joined = share_groups.join(client, group, topic)
+    assert [each.partitions for each in joined.assignment.topic_partitions] == [list(range(6))]
+    for broker_id, other in clients.items():
+        if broker_id != home:
+            assert share_groups.beat(other, group, epoch=-1).error_code == ErrorCode.NOT_COORDINATOR
+    assert share_groups.leave(client, group) == ErrorCode.NONE
+    altered = share_groups.alter_offsets(client, group, {topic: dict.fromkeys(range(6), 1)})
+    assert share_groups.codes(altered) == {topic: dict.fromkeys(range(6), ErrorCode.NONE)}
+    [found] = share_groups.describe_offsets(client, group).topics
+    assert [(each.partition_index, each.start_offset, each.lag) for each in found.partitions] == [
+        (number, 1, 2) for number in range(6)
+    ]
+    [deleted] = client(DeleteGroupsRequest(groups_names=[group]), 2).results
+    assert deleted.error_code == ErrorCode.NONE
+    [left] = share_groups.describe_offsets(client, group, {topic: [0]}).topics
+    assert [each.start_offset for each in left.partitions] == [-1]
