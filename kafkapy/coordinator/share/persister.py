@@ -29,7 +29,8 @@ class Persister(Protocol):
     def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> Later[None]:
         """Begin a share-partition in a state epoch, without batches.
 
-        It may have begun before, with another start offset. UNINITIALIZED_START_OFFSET leaves it to the leader. FENCED_STATE_EPOCH when a later state epoch is known.
+        It may have begun before, with another start offset. UNINITIALIZED_START_OFFSET leaves that to the leader.
+        FENCED_STATE_EPOCH when a later state epoch is known.
         """
 
     def read(self, key: ShareKey, leader_epoch: int) -> Later[ShareState]:
@@ -62,5 +63,6 @@ class Persister(Protocol):
     def summary(self, key: ShareKey, leader_epoch: int) -> Later[ShareSummary]:
         """The start offset and the counts, without the batches.
 
-        The leader epoch of a caller that leads nothing is NO_EPOCH. A share-partition that was never initialized has start offset -1 and state epoch 0.
+        The leader epoch of a caller that leads nothing is NO_EPOCH. A share-partition that was never initialized has
+        start offset -1 and state epoch 0.
         """
