@@ -30,7 +30,7 @@ async def answer(
     ask: Callable[[ShareKey, Any], Later[T]],
     fields: Callable[[T], Mapping[str, Any]] = lambda _: {},
 ) -> Any:
-    """The response: `ask` begins what a partition asks for, `fields` are those of its result.
+    """The response; `ask` begins a partition's operation, `fields` fill its result.
 
     CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION on the cluster.
     """

@@ -38,7 +38,7 @@ class NotesOffsets(Protocol):
     """A shard that needs the offsets of its records, to prune the log."""
 
     def stored_at(self, record: CoordinatorRecord, offset: int) -> None:
-        """Note the offset of a record of the log, which `apply` has got before. Offsets only grow."""
+        """Note the offset of a record that was applied before; offsets only grow."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The share coordinators of a cluster, for the group coordinator and for leaders of partitions.
+"""The share coordinators of a cluster, for group coordinators and partition leaders.
 
 A call goes to the coordinator of its share-partition: to this broker's at once, to another by one of the APIs
 InitializeShareGroupState to ReadShareGroupStateSummary. A request is about one group; calls of a group wait for the
@@ -152,7 +152,7 @@ class _Call:
 
 
 class _Destination(NamedTuple):
-    """What the calls of one request have in common."""
+    """The common parts of the calls of one request."""
 
     broker_id: int
     method: str
@@ -189,7 +189,7 @@ class ClusterPersister:
         self._waiting: set[_Call] = set()
         """Calls that are tried again later."""
         self._homeless: set[_Call] = set()
-        """Those of them whose coordinator was not known."""
+        """The calls among them whose coordinator was not known."""
         self._queues: RequestQueues[_Destination, _Call] = RequestQueues(clock, _take, self._send, self._answered)
         self._closed = False
 

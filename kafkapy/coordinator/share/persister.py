@@ -1,4 +1,4 @@
-"""Persister: the durable state of share-partitions, for the group coordinator and for leaders of partitions.
+"""Persister: the durable state of share-partitions, for other parts of the broker.
 
 Source: org.apache.kafka.server.share.persister.Persister.
 """
@@ -27,13 +27,14 @@ class Persister(Protocol):
     """
 
     def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> Later[None]:
-        """Begin a share-partition in a state epoch, or set it to another start offset; its batches are dropped.
+        """Begin a share-partition in a state epoch, without batches.
 
-        UNINITIALIZED_START_OFFSET leaves it to the leader. FENCED_STATE_EPOCH when a later state epoch is known.
+        It may have begun before, with another start offset. UNINITIALIZED_START_OFFSET leaves that to the leader.
+        FENCED_STATE_EPOCH when a later state epoch is known.
         """
 
     def read(self, key: ShareKey, leader_epoch: int) -> Later[ShareState]:
-        """The state for a leader that takes over; it fences leaders of earlier epochs from then on.
+        """The state for a leader that takes over; it fences the leaders before.
 
         FENCED_LEADER_EPOCH when a later leader has read. INVALID_REQUEST for a share-partition that was never
         initialized.
@@ -48,7 +49,7 @@ class Persister(Protocol):
         delivery_complete: int,
         batches: Sequence[StateBatch],
     ) -> Later[None]:
-        """Store batches whose state has changed, and the start offset; done when that is committed.
+        """Store changed batches and the start offset; done when that is committed.
 
         Batches below the start offset are dropped. Where batches overlap older ones, the higher delivery count holds,
         and of equal counts the higher state. The start offset never goes back: -1 leaves it as it is. A leader reads
@@ -60,7 +61,8 @@ class Persister(Protocol):
         """Remove the state of a share-partition; one that has none is no error."""
 
     def summary(self, key: ShareKey, leader_epoch: int) -> Later[ShareSummary]:
-        """The start offset and the counts, without the batches; leader epoch NO_EPOCH of a caller that leads nothing.
+        """The start offset and the counts, without the batches.
 
-        A share-partition that was never initialized has start offset -1 and state epoch 0.
+        The leader epoch of a caller that leads nothing is NO_EPOCH. A share-partition that was never initialized has
+        start offset -1 and state epoch 0.
         """

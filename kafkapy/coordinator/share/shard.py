@@ -290,7 +290,7 @@ class ShareShard:
 
     @property
     def is_mostly_redundant(self) -> bool:
-        """Whether most records from `needed_from` on are not needed: snapshots of cold share-partitions hold them."""
+        """Whether most records from `needed_from` on are redundant."""
         return self._end - self.needed_from > 2 * (len(self._snapshots) + self._updates)
 
 

@@ -1,4 +1,4 @@
-"""The durable state of a share-partition: its start offset, and batches of records that were delivered.
+"""The durable state of a share-partition: its start offset and state batches.
 
 A share-partition is one partition of a topic as one share group reads it. Its leader keeps what is in flight; the share
 coordinator keeps what must survive. Source: SharePartitionKey, PersisterStateBatch and PartitionAllData of Kafka.
@@ -69,7 +69,7 @@ class ShareKey(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """Records of one state and delivery count, from the first offset to the last, both included."""
+    """Records of one state and delivery count; both offsets are included."""
 
     first: int
     last: int

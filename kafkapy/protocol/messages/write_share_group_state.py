@@ -6,7 +6,7 @@ from kafkapy.protocol.schema import Request, Response, Struct, array, int8, int1
 
 
 class WriteShareGroupStateRequest(Request, key=85, versions="0-1", flexible="0+"):
-    """The leader of share-partitions has the share coordinator store what changed in their state (KIP-932)."""
+    """A leader stores changes of share-partitions at the share coordinator (KIP-932)."""
 
     class Topic(Struct):
         class Partition(Struct):
