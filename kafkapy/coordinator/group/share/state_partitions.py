@@ -71,7 +71,7 @@ class StatePartitions(NamedTuple):
         awaited = {
             topic_id: StateTopic(topic.name, topic.partitions & _partitions(initialized, topic_id))
             for topic_id, topic in self.initializing.items()
-            if topic_id in initialized
+            if topic.partitions & _partitions(initialized, topic_id)
         }
         waiting = _without(_without(self.initializing, initialized), failed)
         return StatePartitions(waiting, _united(self.initialized, awaited), self.deleting)
