@@ -228,6 +228,7 @@ def test_partitions_whose_states_fail_are_tried_again(bench: Any) -> None:
     member = Member(bench, "a")
     member.beat(0)
     assert member.numbers == {0, 1, 2, 4, 5}
+    assert member.beat().heartbeat_interval_ms == 5_000, "it is not tried more often than members live"
     bench.persister.failures.clear()
     settle(member)
     assert member.numbers == set(range(6))

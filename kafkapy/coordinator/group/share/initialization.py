@@ -9,7 +9,7 @@ the next heartbeat. Source: GroupCoordinatorService (persisterInitialize), Group
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -58,10 +58,12 @@ class ShareInitialization:
         self._persister = persister
         self._begun: dict[str, dict[UUID, int]] = {}
         """Group to the topics whose states are on their way, and the time on the monotonic clock when that began."""
+        self._failing: set[str] = set()
+        """The groups whose last states did not all arrive."""
 
-    def is_under_way(self, group_id: str) -> bool:
-        """Whether states of the group are on their way."""
-        return group_id in self._begun
+    def is_near(self, group_id: str) -> bool:
+        """Whether states of the group are on their way, and the last ones have arrived."""
+        return group_id not in self._failing and bool(self._in_flight(group_id))
 
     def begin(
         self, group: ShareGroup, names: Iterable[str], epoch: int, records: Records
@@ -76,13 +78,13 @@ class ShareInitialization:
             return None
         group_id = group.group_id
         records.append(records_of.state_partitions(group_id, group.state_partitions.with_initializing(missing)))
-        self._begun.setdefault(group_id, {}).update(dict.fromkeys(missing, self._clock.monotonic_ms()))
+        self.mark(group_id, missing)
 
         def committed(error: BaseException | None) -> None:
             if error is None:
                 self._ask(group_id, missing, epoch)
             else:
-                self._ended(group_id, missing)
+                self.unmark(group_id, missing)
 
         return committed
 
@@ -91,7 +93,12 @@ class ShareInitialization:
         since = self._clock.monotonic_ms() - self._config.share_initialize_retry_interval_ms
         return {topic_id for topic_id, begun_ms in self._begun.get(group_id, {}).items() if begun_ms > since}
 
-    def _ended(self, group_id: str, topics: Iterable[UUID]) -> None:
+    def mark(self, group_id: str, topics: Iterable[UUID]) -> None:
+        """Note that states of topics are on their way, so that no heartbeat asks for them too."""
+        self._begun.setdefault(group_id, {}).update(dict.fromkeys(topics, self._clock.monotonic_ms()))
+
+    def unmark(self, group_id: str, topics: Iterable[UUID]) -> None:
+        """Note that they have ended."""
         begun = self._begun.get(group_id, {})
         for topic_id in topics:
             begun.pop(topic_id, None)
@@ -117,10 +124,14 @@ class ShareInitialization:
             later = persister.initialize(key, epoch, UNINITIALIZED_START_OFFSET)
             later.then(lambda done, key=key: answered(key, done))  # type: ignore[misc]
 
-    def _finish(self, group_id: str, topics: StateTopics, failed: Iterable[ShareKey]) -> None:
+    def _finish(self, group_id: str, topics: StateTopics, failed: Sequence[ShareKey]) -> None:
         def due(shard: object, now_ms: int) -> Result[None]:
             del shard, now_ms
-            self._ended(group_id, topics)
+            if failed and self._find(group_id) is not None:
+                self._failing.add(group_id)
+            else:
+                self._failing.discard(group_id)
+            self.unmark(group_id, topics)
             return Result(None, self.outcomes(group_id, *split(topics, failed)))
 
         self._timer.schedule(("share-state", next(_NUMBERS)), 0, due)

@@ -102,10 +102,17 @@ class ShareOffsetOperations:
         """
         group = _empty(self._rebalance.get_to_join(group_id))
         after = group.state_partitions.with_initializing(topics)
-        return Result(group.epoch, [records_of.state_partitions(group_id, after)])
+        self._initialization.mark(group_id, topics)
+
+        def written(error: BaseException | None) -> None:
+            if error is not None:
+                self._initialization.unmark(group_id, topics)
+
+        return Result(group.epoch, [records_of.state_partitions(group_id, after)], written)
 
     def end_alter(self, group_id: str, initialized: StateTopics, failed: StateTopics) -> Result[None]:
         """Write the outcomes of an alteration."""
+        self._initialization.unmark(group_id, [*initialized, *failed])
         return Result(None, self._initialization.outcomes(group_id, initialized, failed))
 
     def check_empty(self, group_id: str) -> Result[None]:

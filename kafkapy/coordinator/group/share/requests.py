@@ -93,7 +93,7 @@ class ShareRequests:
         self._rebalance.schedule_session(group_id, moved.member_id)
         topics = group.subscriptions([member], moved).topics
         begin = self._initialization.begin(group, topics, epoch, records)
-        soon = is_late or begin is not None or self._initialization.is_under_way(group_id)
+        soon = is_late or self._initialization.is_near(group_id)
         interval = self._overrides.share_heartbeat_interval_ms(group_id)
         response = ShareGroupHeartbeatResponse(
             member_id=moved.member_id,
