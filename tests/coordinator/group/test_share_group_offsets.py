@@ -123,6 +123,29 @@ def test_a_new_group_is_created_with_its_offsets_and_takes_members(bench: Any) -
     assert bench.persister.states[key(bench, 0)].start_offset == 7
 
 
+def test_a_member_that_joins_meanwhile_does_not_undo_an_alteration(bench: Any) -> None:
+    bench.persister.hold = True
+
+    async def both() -> Member:
+        task = asyncio.ensure_future(bench.coordinator.share.alter_offsets(GROUP, {"topic": {0: 7}}))
+        while not bench.persister.calls:
+            bench.clock.run()
+            await asyncio.sleep(0)
+        member = Member(bench, "a")
+        assert [each.partition for _, each in bench.persister.calls] == [0, 1, 2, 3, 4, 5]
+        bench.persister.release()
+        while not task.done():
+            bench.clock.run()
+            await asyncio.sleep(0)
+        task.result()
+        return member
+
+    member = asyncio.run(both())
+    settle(member)
+    assert bench.persister.states[key(bench, 0)].start_offset == 7
+    assert member.numbers == set(range(6))
+
+
 def test_a_state_that_cannot_be_altered_has_its_error(empty: Any) -> None:
     empty.persister.failures[key(empty, 1)] = error_for(ErrorCode.FENCED_STATE_EPOCH)
     assert alter(empty, {"topic": {0: 7, 1: 7}}) == {"topic": {0: NONE, 1: ErrorCode.FENCED_STATE_EPOCH}}

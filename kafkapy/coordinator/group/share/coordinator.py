@@ -11,7 +11,6 @@ from uuid import UUID
 
 from kafkapy.coordinator.group.replies import check_group_id, writable
 from kafkapy.coordinator.group.shard import GroupShard
-from kafkapy.coordinator.group.share.initialization import split
 from kafkapy.coordinator.group.share.listeners import ShareGroupListeners
 from kafkapy.coordinator.group.share.offsets import (
     NO_SHARE_OFFSET,
@@ -170,8 +169,8 @@ class ShareGroups:
         outcomes = await self._offsets.initialize(group_id, changes, epoch, offsets)
         async for key, error in in_slices(outcomes.items()):
             altered[changes[key.topic_id].name].errors[key.partition] = error
-        good, failed = split(changes, [key for key, error in outcomes.items() if error is not ErrorCode.NONE])
-        await self._write(group_id, lambda shard, _: shard.share_offsets.end_alter(group_id, good, failed))
+        failed = [key for key, error in outcomes.items() if error is not ErrorCode.NONE]
+        await self._write(group_id, lambda shard, _: shard.share_offsets.end_alter(group_id, changes, failed))
 
     async def delete_offsets(self, group_id: str, names: Iterable[str]) -> dict[str, TopicOutcome]:
         """Delete the start offsets of an empty share group in some topics; the outcome of each.

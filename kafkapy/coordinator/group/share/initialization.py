@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from kafkapy.coordinator.group.modern.rebalance import Records
@@ -32,6 +32,13 @@ logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 _NUMBERS: Final = count()
 """Numbers of initializations, so that each has a timeout of its own."""
+
+
+class _Mark(NamedTuple):
+    """States that are on their way, and the time on the monotonic clock when that began."""
+
+    begun_ms: int
+    topics: StateTopics
 
 
 class ShareInitialization:
@@ -56,8 +63,8 @@ class ShareInitialization:
         self._config = config
         self._metadata = metadata
         self._persister = persister
-        self._begun: dict[str, dict[UUID, int]] = {}
-        """Group to the topics whose states are on their way, and the time on the monotonic clock when that began."""
+        self._marks: dict[str, list[_Mark]] = {}
+        """Group to the states that are on their way."""
         self._failing: set[str] = set()
         """The groups whose last states did not all arrive."""
 
@@ -88,22 +95,32 @@ class ShareInitialization:
 
         return committed
 
-    def _in_flight(self, group_id: str) -> set[UUID]:
-        """The topics whose states are on their way since less than the retry interval."""
+    def _in_flight(self, group_id: str) -> dict[UUID, frozenset[int]]:
+        """The partitions whose states are on their way since less than the retry interval."""
         since = self._clock.monotonic_ms() - self._config.share_initialize_retry_interval_ms
-        return {topic_id for topic_id, begun_ms in self._begun.get(group_id, {}).items() if begun_ms > since}
+        found: dict[UUID, frozenset[int]] = {}
+        for mark in self._marks.get(group_id, ()):
+            if mark.begun_ms <= since:
+                continue
+            for topic_id, topic in mark.topics.items():
+                known = found.get(topic_id)
+                found[topic_id] = topic.partitions if known is None else known | topic.partitions
+        return found
 
-    def mark(self, group_id: str, topics: Iterable[UUID]) -> None:
-        """Note that states of topics are on their way, so that no heartbeat asks for them too."""
-        self._begun.setdefault(group_id, {}).update(dict.fromkeys(topics, self._clock.monotonic_ms()))
+    def mark(self, group_id: str, topics: StateTopics) -> None:
+        """Note that states are on their way, so that no heartbeat asks for them too."""
+        now_ms = self._clock.monotonic_ms()
+        since = now_ms - self._config.share_initialize_retry_interval_ms
+        marks = [mark for mark in self._marks.get(group_id, ()) if mark.begun_ms > since]
+        self._marks[group_id] = [*marks, _Mark(now_ms, topics)]
 
-    def unmark(self, group_id: str, topics: Iterable[UUID]) -> None:
-        """Note that they have ended."""
-        begun = self._begun.get(group_id, {})
-        for topic_id in topics:
-            begun.pop(topic_id, None)
-        if not begun:
-            self._begun.pop(group_id, None)
+    def unmark(self, group_id: str, topics: StateTopics) -> None:
+        """Note that the states that were marked with these topics have ended."""
+        left = [mark for mark in self._marks.get(group_id, ()) if mark.topics is not topics]
+        if left:
+            self._marks[group_id] = left
+        else:
+            self._marks.pop(group_id, None)
 
     def _ask(self, group_id: str, topics: StateTopics, epoch: int) -> None:
         persister = self._persister()

@@ -110,10 +110,10 @@ class ShareOffsetOperations:
 
         return Result(group.epoch, [records_of.state_partitions(group_id, after)], written)
 
-    def end_alter(self, group_id: str, initialized: StateTopics, failed: StateTopics) -> Result[None]:
-        """Write the outcomes of an alteration."""
-        self._initialization.unmark(group_id, [*initialized, *failed])
-        return Result(None, self._initialization.outcomes(group_id, initialized, failed))
+    def end_alter(self, group_id: str, topics: StateTopics, failed: Iterable[ShareKey]) -> Result[None]:
+        """Write the outcomes of an alteration: all partitions have a new state, but those of the failed keys."""
+        self._initialization.unmark(group_id, topics)
+        return Result(None, self._initialization.outcomes(group_id, *split(topics, failed)))
 
     def check_empty(self, group_id: str) -> Result[None]:
         """Check that a group may be altered: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""

@@ -6,7 +6,7 @@ combineInitMaps).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -38,22 +38,21 @@ class StatePartitions(NamedTuple):
     """Topic id to name."""
 
     def missing(
-        self, names: Iterable[str], snapshot: MetadataSnapshot, in_flight: Collection[UUID]
+        self, names: Iterable[str], snapshot: MetadataSnapshot, in_flight: Mapping[UUID, frozenset[int]]
     ) -> dict[UUID, StateTopic]:
         """The partitions of subscribed topics that have no state.
 
-        Those of topics `in_flight` are left out while they are being initialized.
+        Those `in_flight` are left out.
         """
         found: dict[UUID, StateTopic] = {}
         for name in names:
             topic = snapshot.topics.get(name)
             if topic is None:
                 continue
-            have = _partitions(self.initialized, topic.topic_id)
-            if topic.topic_id in in_flight:
-                have |= _partitions(self.initializing, topic.topic_id)
-            if len(have) < topic.partition_count:
-                missing = frozenset(topic.partitions) - have
+            have, coming = _partitions(self.initialized, topic.topic_id), in_flight.get(topic.topic_id, NONE)
+            # Most often all have one, or all get one: nothing is compared then.
+            if len(have) + len(coming) < topic.partition_count:
+                missing = frozenset(topic.partitions) - have - coming
                 if missing:
                     found[topic.topic_id] = StateTopic(name, missing)
         return found
