@@ -8,6 +8,7 @@ Source: kafka.server.BrokerServer, where the group and the transaction coordinat
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from kafkapy.metadata.inter_broker_sender import InterBrokerSender
     from kafkapy.metadata.store import MetadataStore
     from kafkapy.replica.replica_manager import ReplicaManager
+
+logger = logging.getLogger("kafka.server.Coordinators")
 
 DELETION_REMEMBERED_MS: Final = 10 * 60 * 1000
 """Time in ms that a deleted topic's name is remembered for partitions of __consumer_offsets that move here."""
@@ -446,7 +449,10 @@ class Coordinators:
 
     async def _create(self, topic: str) -> None:
         assert self._create_topic is not None
-        await self._create_topic(topic)
+        try:
+            await self._create_topic(topic)
+        except KafkaError as error:
+            logger.warning("Topic %s cannot be created; the broker retries: %s", topic, error)
         await self.look_for(topic)
         if self._made("persister"):
             self.persister.leaders_changed()

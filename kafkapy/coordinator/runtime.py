@@ -557,6 +557,8 @@ def _note_offsets(notes: NotesOffsets, written: Iterable[PendingOperation], end_
     records = [record for pending in written for record in pending.records]
     for offset, record in enumerate(records, end_offset - len(records)):
         notes.stored_at(record, offset)
+    for pending in written:
+        pending.records = ()
 
 
 def _hand_over(done: Later[Any], later: Later[Any]) -> None:
