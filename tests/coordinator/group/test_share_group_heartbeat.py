@@ -51,6 +51,7 @@ def test_the_first_member_gets_its_partitions_when_their_states_are_initialized(
     assert joined.heartbeat_interval_ms == SOON_MS
     assert [call for call, _ in bench.persister.calls] == ["initialize"] * 6
     assert all(each.state_epoch == 1 and each.start_offset == -1 for each in bench.persister.states.values())
+    bench.clock.advance(0)
     lives = beat(bench, "a", 1)
     assert (lives.member_epoch, assigned(lives)) == (2, {topic_id(bench): frozenset(range(6))})
     assert lives.heartbeat_interval_ms == 5_000
@@ -267,7 +268,7 @@ def test_states_that_come_after_the_group_was_deleted_are_deleted(bench: Any) ->
     bench.coordinator.write(GROUP, lambda shard, _: shard.delete_groups([GROUP]))
     bench.clock.run()
     bench.persister.release()
-    bench.clock.run()
+    bench.clock.advance(0)
     assert bench.persister.states == {}
     assert GROUP not in bench.shard.groups
 

@@ -44,7 +44,7 @@ def test_the_first_member_writes_itself_the_epochs_its_assignment_and_its_partit
     assert all(each.value_version == 0 for each in written(bench))
     assert bench.writer.appends == 1
     bench.persister.release()
-    bench.clock.run()
+    bench.clock.advance(0)
     assert kinds(bench, 6) == [(15, False)]
 
 
