@@ -18,8 +18,8 @@ import argparse
 import threading
 import time
 
-from kafkapy._speedups.share.handle import SharePartition
 from kafkapy._speedups.testing.share_driver import drive
+from kafkapy._speedups.testing.share_partition import SharePartition
 
 SHAPES = ((1, 500), (10, 50), (100, 5), (500, 1))
 """Records of a log batch, and batches of a fetch."""

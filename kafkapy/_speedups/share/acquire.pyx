@@ -5,6 +5,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.share.layout cimport (
     ACQUIRE_RECORD_LIMIT,
+    SHARE_ARCHIVED,
     SHARE_AVAILABLE,
     WIDEST_BATCH,
     AcquiredRange,
@@ -18,6 +19,7 @@ from kafkapy._speedups.share.window cimport (
     Window,
     member_drop_unused,
     member_take,
+    note_change,
     slot_acquire,
     slot_archive,
     slot_at,
@@ -217,10 +219,12 @@ cdef void archive_missing(Window* window, int64_t first, int64_t last) noexcept 
             if batch.last > last:
                 window_cut(window, index, last + 1)
             slot_archive(window, batch, &batch.common, batch.last - batch.first + 1)
+            note_change(window, batch.first, batch.last, SHARE_ARCHIVED, batch.common.delivery_count, False)
         elif batch.available:
             for offset in range(max(batch.first, first), min(batch.last, last) + 1):
                 if slot_at(batch, offset).state == SHARE_AVAILABLE:
                     slot_archive(window, batch, slot_at(batch, offset), 1)
+                    note_change(window, offset, offset, SHARE_ARCHIVED, slot_at(batch, offset).delivery_count, False)
         window_sync(window, batch)
         index += 1
 
@@ -236,9 +240,11 @@ cdef void archive_acquired(Window* window, int64_t first, int64_t last) noexcept
             window_mix(batch)
         if batch.slots.empty():
             slot_archive(window, batch, &batch.common, batch.last - batch.first + 1)
+            note_change(window, batch.first, batch.last, SHARE_ARCHIVED, batch.common.delivery_count, False)
         else:
             for offset in range(max(batch.first, first), min(batch.last, last) + 1):
                 slot_archive(window, batch, slot_at(batch, offset), 1)
+                note_change(window, offset, offset, SHARE_ARCHIVED, slot_at(batch, offset).delivery_count, False)
         window_sync(window, batch)
         index += 1
 

@@ -24,6 +24,7 @@ from kafkapy._speedups.share.layout cimport (
     Acknowledgement,
     AcquireRequest,
     LogBatch,
+    RecordRow,
     ShareDescription,
     ShareFetchVerdict,
     ShareLimits,
@@ -49,6 +50,7 @@ from kafkapy._speedups.share.window cimport (
     Window,
     is_final,
     member_find,
+    slot_at,
     window_advance,
     window_append,
     window_drop_below,
@@ -337,4 +339,33 @@ cdef void share_describe(SharePartitionState* share, ShareDescription* out) noex
                            + window.batches.size() * (sizeof(ShareBatch) + sizeof(void*)))
     for i in range(window.batches.size()):
         out.memory += <int64_t>(window.batches[i].slots.capacity() * sizeof(RecordSlot))
+    pthread_mutex_unlock(&share.mutex)
+
+
+cdef void add_row(Window* window, const RecordSlot* slot, int64_t first, int64_t last,
+                  vector[RecordRow]* out) noexcept nogil:
+    cdef RecordRow row
+    row.first = first
+    row.last = last
+    row.state = slot.state
+    row.delivery_count = slot.delivery_count
+    row.pending = slot.pending
+    if slot.member != NO_MEMBER:
+        row.member = window.members[slot.member].id[0]
+    out.push_back(row)
+
+
+cdef void share_records(SharePartitionState* share, vector[RecordRow]* out) noexcept nogil:
+    cdef Window* window = window_of(share)
+    cdef ShareBatch* batch
+    cdef size_t i
+    cdef int64_t offset
+    pthread_mutex_lock(&share.mutex)
+    for i in range(window.batches.size()):
+        batch = window.batches[i]
+        if batch.slots.empty():
+            add_row(window, &batch.common, batch.first, batch.last, out)
+        else:
+            for offset in range(batch.first, batch.last + 1):
+                add_row(window, slot_at(batch, offset), offset, offset, out)
     pthread_mutex_unlock(&share.mutex)

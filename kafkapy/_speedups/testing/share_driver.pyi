@@ -1,4 +1,4 @@
-from kafkapy._speedups.share.handle import SharePartition
+from kafkapy._speedups.testing.share_partition import SharePartition
 
 def drive(
     share: SharePartition,

@@ -5,7 +5,6 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.posix cimport monotonic_ns
-from kafkapy._speedups.share.handle cimport SharePartition
 from kafkapy._speedups.share.layout cimport (
     ACKNOWLEDGE_ACCEPT,
     ACKNOWLEDGE_REJECT,
@@ -26,6 +25,7 @@ from kafkapy._speedups.share.partition cimport (
     share_finish_write,
     share_take_write,
 )
+from kafkapy._speedups.testing.share_partition cimport SharePartition
 
 cdef struct Times:              # ns, and what they were spent on
     int64_t acquire

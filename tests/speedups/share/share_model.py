@@ -24,7 +24,7 @@ from speedups.share.share_steps import (
     RETURNED,
 )
 
-from kafkapy._speedups.share.handle import SharePartition
+from kafkapy._speedups.testing.share_partition import SharePartition
 
 FINAL = (ACKNOWLEDGED, ARCHIVED)
 LogBatch = tuple[int, int, bool]
@@ -290,10 +290,12 @@ class ShareModel:
             elif offset in missing:
                 assert record.state == AVAILABLE
                 record.state = ARCHIVED
+                self.changes[offset] = (ARCHIVED, record.count), False
             elif record.state == AVAILABLE:
                 assert offset in skipped
                 record.state = ARCHIVED
                 record.count += 1
+                self.changes[offset] = (ARCHIVED, record.count), False
             else:
                 assert record.state in FINAL, "the start offset moved over it"
         self.next = max(self.next, next_offset)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from kafkapy._speedups.share.handle import SharePartition
+from kafkapy._speedups.testing.share_partition import SharePartition
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED, RETURNED = range(6)
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)

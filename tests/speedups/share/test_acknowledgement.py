@@ -27,7 +27,7 @@ from speedups.share.share_steps import (
     write,
 )
 
-from kafkapy._speedups.share.handle import SharePartition
+from kafkapy._speedups.testing.share_partition import SharePartition
 
 A, B = b"a", b"b"
 LARGEST = 2**63 - 1

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 from speedups.share.share_model import Coordinator, LogBatch, ShareModel, Write, expanded, records_of
 from speedups.share.share_steps import ACCEPT, ACQUIRED, NONE
 
-from kafkapy._speedups.share.handle import SharePartition, StateWrite
+from kafkapy._speedups.testing.share_partition import SharePartition, StateWrite
 
 LOCK_MS = 100
 MEMBERS = (b"a", b"b", b"c")

@@ -18,7 +18,7 @@ from speedups.share.share_steps import (
     write,
 )
 
-from kafkapy._speedups.share.handle import SharePartition
+from kafkapy._speedups.testing.share_partition import SharePartition
 
 A = b"a"
 Batch = tuple[int, int, int, int]

@@ -9,7 +9,7 @@ import random
 
 from speedups.share.share_steps import ACCEPT, LOCK_MS, RELEASE, RENEW, acknowledge, fetch, kind, log, runs, write
 
-from kafkapy._speedups.share.handle import SharePartition
+from kafkapy._speedups.testing.share_partition import SharePartition
 
 A, B = b"a", b"b"
 WINDOW = 10_000

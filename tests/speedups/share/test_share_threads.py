@@ -12,7 +12,7 @@ from speedups.share.share_model import records_of
 from speedups.share.share_steps import ACCEPT, ACQUIRED, NONE, RELEASE
 from waiting import wait_until
 
-from kafkapy._speedups.share.handle import SharePartition
+from kafkapy._speedups.testing.share_partition import SharePartition
 
 RECORDS = 60_000
 WIDTH = 5

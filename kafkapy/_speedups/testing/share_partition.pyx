@@ -1,14 +1,14 @@
-"""Share partitions for Python callers (see partition.pxd for what the calls mean)."""
+"""Share partitions for Python callers (see share/partition.pxd for what the calls mean)."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint64_t
 from libcpp.vector cimport vector
 
-from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock
 from kafkapy._speedups.share.layout cimport (
     AcquiredRange,
     Acknowledgement,
     AcquireRequest,
     LogBatch,
+    RecordRow,
     ShareDescription,
     ShareFetchVerdict,
     ShareLimits,
@@ -34,12 +34,11 @@ from kafkapy._speedups.share.partition cimport (
     share_log_start,
     share_new,
     share_next_deadline,
-    share_ref,
+    share_records,
     share_release_member,
     share_take_write,
     share_unref,
 )
-from kafkapy._speedups.share.window cimport NO_MEMBER, NO_TRANSITION, RecordSlot, ShareBatch, Window, slot_at
 
 
 cdef class StateWrite:
@@ -85,28 +84,12 @@ cdef class StateWrite:
         return found
 
 
-cdef SharePartition share_partition_of(SharePartitionState* state):
-    cdef SharePartition partition = SharePartition()
-    share_unref(partition.state)
-    partition.state = share_ref(state)
-    return partition
-
-
 cdef list ranges(const vector[AcquiredRange]* found):
     cdef size_t i
     listed = []
     for i in range(found.size()):
         listed.append((found[0][i].first, found[0][i].last, found[0][i].delivery_count))
     return listed
-
-
-cdef tuple described(Window* window, const RecordSlot* slot):
-    return (
-        slot.state,
-        slot.delivery_count,
-        None if slot.member == NO_MEMBER else <bytes>window.members[slot.member].id[0],
-        None if slot.pending == NO_TRANSITION else slot.pending,
-    )
 
 
 cdef class SharePartition:
@@ -265,19 +248,20 @@ cdef class SharePartition:
         return description
 
     def records(self):
-        """The window for tests: (first, last, state, delivery count, member, pending state) in the order of offsets."""
-        cdef Window* window = <Window*>self.state.window
-        cdef ShareBatch* batch
+        """The window: (first, last, state, delivery count, member, pending state) in the order of offsets."""
+        cdef vector[RecordRow] rows
         cdef size_t i
-        cdef int64_t offset
+        cdef RecordRow* row
+        share_records(self.state, &rows)
         found = []
-        pthread_mutex_lock(&self.state.mutex)
-        for i in range(window.batches.size()):
-            batch = window.batches[i]
-            if batch.slots.empty():
-                found.append((batch.first, batch.last) + described(window, &batch.common))
-            else:
-                for offset in range(batch.first, batch.last + 1):
-                    found.append((offset, offset) + described(window, slot_at(batch, offset)))
-        pthread_mutex_unlock(&self.state.mutex)
+        for i in range(rows.size()):
+            row = &rows[i]
+            found.append((
+                row.first,
+                row.last,
+                row.state,
+                row.delivery_count,
+                <bytes>row.member or None,
+                None if row.pending < 0 else row.pending,
+            ))
         return found
