@@ -15,13 +15,13 @@
  * with exit code 1.
  */
 #define _GNU_SOURCE
-#include "wire.h"
+#include "fields.h"
 #include <getopt.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 
 enum {
-    EVENTS = 1024, TOPIC_ID = 16, MOST_MEMBERS = 4096, MOST_PARTITIONS = 1024, BEAT_NS = 20000000, PATIENCE_S = 120, MARK = 8, PRODUCERS = 8,
+    EVENTS = 1024, MOST_MEMBERS = 4096, MOST_PARTITIONS = 1024, BEAT_NS = 20000000, PATIENCE_S = 120, MARK = 8, PRODUCERS = 8,
     FETCH_BYTES = 4 << 20, LONG_WAIT_MS = 500, SHORT_WAIT_MS = 20, HEARTBEAT = 76, SHARE_FETCH = 78, SHARE_ACKNOWLEDGE = 79
 };
 enum { JOINING, JOINED, FETCHING, ACKNOWLEDGING, LEAVING, LEFT };
@@ -30,7 +30,6 @@ typedef struct { int partition; int64_t first, last; } range;
 
 typedef struct {
     connection c;
-    size_t capacity;
     int step, epoch, session_epoch;
     char id[40];
     int owned[MOST_PARTITIONS], owned_count;
@@ -52,62 +51,13 @@ static size_t seen_size[MOST_PARTITIONS];
 static histogram latencies;
 static size_t batch_at[MOST_PARTITIONS], batch_size, stamp_in_batch;
 
-/* --- fields of replies and requests --- */
+/* --- requests --- */
 
-typedef struct { const uint8_t *p, *end; } cursor;
-
-static const uint8_t *take(cursor *r, int64_t n) {
-    if (n < 0 || n > r->end - r->p) fail("short reply", n);
-    const uint8_t *at = r->p;
-    r->p += n;
-    return at;
-}
-static int16_t take16(cursor *r) { return get16(take(r, 2)); }
-static int32_t take32(cursor *r) { return (int32_t)get32(take(r, 4)); }
-static int64_t take64(cursor *r) { return (int64_t)get64(take(r, 8)); }
-static uint32_t take_varint(cursor *r) {
-    uint32_t v = 0;
-    for (int shift = 0; shift < 35; shift += 7) {
-        uint8_t b = *take(r, 1);
-        v |= (uint32_t)(b & 0x7F) << shift;
-        if (!(b & 0x80)) return v;
-    }
-    fail("overlong varint", v);
-    return 0;
-}
-static uint32_t take_count(cursor *r) { uint32_t n = take_varint(r); return n ? n - 1 : 0; }
-static void take_tags(cursor *r) {
-    for (uint32_t n = take_varint(r); n; n--) { take_varint(r); take(r, take_varint(r)); }
-}
-static void take_text(cursor *r) { take(r, take_count(r)); }
-
-static uint8_t *add(member *m, size_t n) {
-    while (m->c.request_size + n > m->capacity) {
-        m->capacity = m->capacity * 2 + 512;
-        m->c.request = realloc(m->c.request, m->capacity);
-        if (m->c.request == NULL) fail("no memory", (long long)m->capacity);
-    }
-    m->c.request_size += n;
-    return m->c.request + m->c.request_size - n;
-}
-static void add8(member *m, int v) { *add(m, 1) = (uint8_t)v; }
-static void add16(member *m, int v) { uint8_t *p = add(m, 2); p[0] = (uint8_t)(v >> 8); p[1] = (uint8_t)v; }
-static void add32(member *m, int32_t v) { put32(add(m, 4), (uint32_t)v); }
-static void add64(member *m, int64_t v) { put64(add(m, 8), (uint64_t)v); }
-static void add_bytes(member *m, const void *bytes, size_t n) { memcpy(add(m, n), bytes, n); }
-static void add_varint(member *m, uint32_t v) { for (; v >= 0x80; v >>= 7) add8(m, (int)(v & 0x7F) | 0x80); add8(m, (int)v); }
-static void add_count(member *m, size_t n) { add_varint(m, (uint32_t)n + 1); }
-static void add_text(member *m, const char *s) { size_t n = strlen(s); add_count(m, n); add_bytes(m, s, n); }
-
-static void begin_request(member *m, int key, int version) {
-    m->c.request_size = 0;
-    add32(m, 0);
-    add16(m, key);
-    add16(m, version);
-    add32(m, 0);
-    add16(m, 4);
-    add_bytes(m, "load", 4);
-    add8(m, 0);                                                      /* tags of the header */
+static void begin_share_request(member *m, int key, int version) {
+    begin_request(&m->c, key, version);
+    add8(&m->c, 0);                                            /* tags of the header */
+    add_compact(&m->c, group);
+    add_compact(&m->c, m->id);
 }
 
 static void send_request(member *m) {
@@ -117,10 +67,8 @@ static void send_request(member *m) {
     if (!push(&m->c) && epoll_ctl(poller, EPOLL_CTL_MOD, m->c.fd, &event) != 0) fail("epoll_ctl", errno);
 }
 
-static cursor reply_of(const member *m) {
-    const uint8_t *p = m->c.reply + FRAME_SIZE;
-    cursor r = {p, p + get32(m->c.reply)};
-    take(&r, 4);                                                     /* correlation */
+static cursor share_reply(const member *m) {
+    cursor r = reply_of(&m->c);
     take_tags(&r);
     take32(&r);                                                      /* throttle time */
     return r;
@@ -129,32 +77,30 @@ static cursor reply_of(const member *m) {
 /* --- membership --- */
 
 static void say_heartbeat(member *m, int epoch) {
-    begin_request(m, HEARTBEAT, 1);
-    add_text(m, group);
-    add_text(m, m->id);
-    add32(m, epoch);
-    add8(m, 0);                                                      /* no rack */
+    begin_share_request(m, HEARTBEAT, 1);
+    add32(&m->c, epoch);
+    add8(&m->c, 0);                                                 /* no rack */
     if (epoch == 0) {
-        add_count(m, 1);
-        add_text(m, topic);
+        add_count(&m->c, 1);
+        add_compact(&m->c, topic);
     } else {
-        add8(m, 0);
+        add8(&m->c, 0);
     }
-    add8(m, 0);
+    add8(&m->c, 0);
     send_request(m);
 }
 
 static void heartbeat_answered(member *m) {
-    cursor r = reply_of(m);
+    cursor r = share_reply(m);
     int16_t error = take16(&r);
-    take_text(&r);
+    take_compact(&r);
     if (error == 14 || error == 15 || error == 16) {                 /* the coordinator loads, or is not there yet */
         m->wake_at = now_ns() + BEAT_NS;
         return;
     }
     if (error != 0) fail("ShareGroupHeartbeat error code", error);
     if (m->step == LEAVING) { m->step = LEFT; return; }
-    take_text(&r);                                                   /* member id */
+    take_compact(&r);                                                /* member id */
     m->epoch = take32(&r);
     take32(&r);                                                      /* interval */
     if ((int8_t)*take(&r, 1) >= 0) {
@@ -192,48 +138,42 @@ static void add_topics(member *m, int opening) {
         for (size_t i = 0; i < m->held_count && !some; i++) some = m->held[i].partition == m->owned[k];
         if (some) named[n++] = m->owned[k];
     }
-    if (n == 0) { add_count(m, 0); return; }
-    add_count(m, 1);
-    add_bytes(m, topic_id, TOPIC_ID);
-    add_count(m, (size_t)n);
+    if (n == 0) { add_count(&m->c, 0); return; }
+    add_count(&m->c, 1);
+    add_bytes(&m->c, topic_id, TOPIC_ID);
+    add_count(&m->c, (size_t)n);
     for (int k = 0; k < n; k++) {
         size_t ranges = 0;
         for (size_t i = 0; i < m->held_count; i++) ranges += m->held[i].partition == named[k];
-        add32(m, named[k]);
-        add_count(m, ranges);
+        add32(&m->c, named[k]);
+        add_count(&m->c, ranges);
         for (size_t i = 0; i < m->held_count; i++) {
             if (m->held[i].partition != named[k]) continue;
-            add64(m, m->held[i].first);
-            add64(m, m->held[i].last);
-            add_count(m, 1);
-            add8(m, 1);                                              /* accept */
-            add8(m, 0);
+            add64(&m->c, m->held[i].first);
+            add64(&m->c, m->held[i].last);
+            add_count(&m->c, 1);
+            add8(&m->c, 1);                                        /* accept */
+            add8(&m->c, 0);
         }
-        add8(m, 0);
+        add8(&m->c, 0);
     }
-    add8(m, 0);
-}
-
-static void begin_session_request(member *m, int key) {
-    begin_request(m, key, 2);
-    add_text(m, group);
-    add_text(m, m->id);
-    add32(m, m->session_epoch);
+    add8(&m->c, 0);
 }
 
 static void say_fetch(member *m) {
     m->step = FETCHING;
-    begin_session_request(m, SHARE_FETCH);
-    add32(m, paced ? LONG_WAIT_MS : SHORT_WAIT_MS);
-    add32(m, 1);
-    add32(m, FETCH_BYTES);
-    add32(m, max_records);
-    add32(m, max_records);                                           /* records of an acquired batch */
-    add8(m, 0);                                                      /* batch-optimized */
-    add8(m, 0);                                                      /* no renewals */
+    begin_share_request(m, SHARE_FETCH, 2);
+    add32(&m->c, m->session_epoch);
+    add32(&m->c, paced ? LONG_WAIT_MS : SHORT_WAIT_MS);
+    add32(&m->c, 1);
+    add32(&m->c, FETCH_BYTES);
+    add32(&m->c, max_records);
+    add32(&m->c, max_records);                                     /* records of an acquired batch */
+    add8(&m->c, 0);                                                /* batch-optimized */
+    add8(&m->c, 0);                                                /* no renewals */
     add_topics(m, m->session_epoch == 0);
-    add_count(m, 0);                                                 /* nothing forgotten */
-    add8(m, 0);
+    add_count(&m->c, 0);                                           /* nothing forgotten */
+    add8(&m->c, 0);
     m->sent_count = m->held_count;
     m->session_epoch++;
     send_request(m);
@@ -241,10 +181,11 @@ static void say_fetch(member *m) {
 
 static void say_acknowledge(member *m) {
     m->step = ACKNOWLEDGING;
-    begin_session_request(m, SHARE_ACKNOWLEDGE);
-    add8(m, 0);
+    begin_share_request(m, SHARE_ACKNOWLEDGE, 2);
+    add32(&m->c, m->session_epoch);
+    add8(&m->c, 0);
     add_topics(m, 0);
-    add8(m, 0);
+    add8(&m->c, 0);
     m->sent_count = m->held_count;
     m->session_epoch++;
     send_request(m);
@@ -309,9 +250,9 @@ static void take_stamps(member *m, size_t from, const uint8_t *p, size_t left) {
 static void take_leader(cursor *r) { take32(r); take32(r); take_tags(r); }
 
 static void fetch_answered(member *m) {
-    cursor r = reply_of(m);
+    cursor r = share_reply(m);
     int16_t error = take16(&r);
-    take_text(&r);
+    take_compact(&r);
     if (error != 0) fail("ShareFetch error code", error);
     take32(&r);                                                      /* lock time-out */
     accepted(m);
@@ -320,9 +261,9 @@ static void fetch_answered(member *m) {
         for (uint32_t n = take_count(&r); n; n--) {
             int partition = take32(&r);
             if ((error = take16(&r)) != 0) fail("ShareFetch partition error code", error);
-            take_text(&r);
+            take_compact(&r);
             if ((error = take16(&r)) != 0) fail("ShareFetch acknowledge error code", error);
-            take_text(&r);
+            take_compact(&r);
             take_leader(&r);
             size_t size = take_count(&r), from = m->held_count;
             const uint8_t *data = take(&r, (int64_t)size);
@@ -344,9 +285,9 @@ static void fetch_answered(member *m) {
 }
 
 static void acknowledge_answered(member *m) {
-    cursor r = reply_of(m);
+    cursor r = share_reply(m);
     int16_t error = take16(&r);
-    take_text(&r);
+    take_compact(&r);
     if (error != 0) fail("ShareAcknowledge error code", error);
     take32(&r);
     for (uint32_t topics = take_count(&r); topics; topics--) {
@@ -354,7 +295,7 @@ static void acknowledge_answered(member *m) {
         for (uint32_t n = take_count(&r); n; n--) {
             take32(&r);
             if ((error = take16(&r)) != 0) fail("ShareAcknowledge partition error code", error);
-            take_text(&r);
+            take_compact(&r);
             take_leader(&r);
             take_tags(&r);
         }
