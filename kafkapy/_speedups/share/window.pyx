@@ -6,7 +6,7 @@ from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
-from kafkapy._speedups.share.partition cimport (
+from kafkapy._speedups.share.layout cimport (
     SHARE_ACQUIRED,
     SHARE_ARCHIVED,
     SHARE_AVAILABLE,
