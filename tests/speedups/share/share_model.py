@@ -287,8 +287,7 @@ class ShareModel:
                 record.state, record.member, record.deadline_ms = ACQUIRED, member, now_ms + self.lock_ms
                 record.count += 1
                 assert told[offset] == record.count
-            elif offset in missing:
-                assert record.state == AVAILABLE
+            elif offset in missing and record.state == AVAILABLE:
                 record.state = ARCHIVED
                 self.changes[offset] = (ARCHIVED, record.count), False
             elif record.state == AVAILABLE:
