@@ -60,6 +60,9 @@ from kafkapy._speedups.share.window cimport (
     window_sync,
 )
 
+cdef enum:
+    NODE_SIZE = 64                  # of an ordered set, as malloc gives it
+
 cdef inline Window* window_of(SharePartitionState* share) noexcept nogil:
     return <Window*>share.window
 
@@ -336,7 +339,8 @@ cdef void share_describe(SharePartitionState* share, ShareDescription* out) noex
     out.memory = <int64_t>(sizeof(SharePartitionState) + sizeof(Window)
                            + window.members.capacity() * sizeof(ShareMember)
                            + window.changes.capacity() * sizeof(StateChange)
-                           + window.batches.size() * (sizeof(ShareBatch) + sizeof(void*)))
+                           + window.batches.size() * (sizeof(ShareBatch) + sizeof(void*))
+                           + (window.available.size() + window.locks.size()) * NODE_SIZE)
     for i in range(window.batches.size()):
         out.memory += <int64_t>(window.batches[i].slots.capacity() * sizeof(RecordSlot))
     pthread_mutex_unlock(&share.mutex)

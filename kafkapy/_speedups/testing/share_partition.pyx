@@ -17,7 +17,6 @@ from kafkapy._speedups.share.layout cimport (
     StateChange,
 )
 from kafkapy._speedups.share.partition cimport (
-    SharePartitionState,
     share_acknowledge,
     share_acquire,
     share_archiving,
