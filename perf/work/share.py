@@ -52,7 +52,7 @@ def share_groups(session: Session) -> None:
                     _drains(session, brokers, size, partitions)
             for partitions in PARTITIONS[:1] if session.smoke else PARTITIONS:
                 for members in MEMBERS[:2] if session.smoke else MEMBERS:
-                    calls = {
+                    calls: dict[str, Callable[[], Metrics]] = {
                         name: partial(_paced, session, broker, folder, partitions, members)
                         for name, broker in brokers.items()
                     }
