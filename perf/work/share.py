@@ -15,6 +15,7 @@ import measure
 from client import CheckError, Client, batch_of_size, record_batch, value, write_frames
 from peers import KAFKAPY, Peer
 
+from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkapy.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from work.session import Metrics, Session
 
@@ -22,7 +23,7 @@ MEMBERS = (1, 8, 64)
 PARTITIONS = (1, 12)
 RECORD_SIZES = (100, 1000)
 BATCH_BYTES = 16 << 10
-ALTER_CONFIGS, GROUP_RESOURCE, SET = 1, 32, 0
+ALTER_CONFIGS, FIND_COORDINATOR, GROUP_RESOURCE, SET = 1, 1, 32, 0
 MOST_RECORDS = 500
 """Records of one ShareFetch: max.poll.records of Kafka's clients."""
 QUICK_HEARTBEATS = {"group.share.min.heartbeat.interval.ms": "500", "group.share.heartbeat.interval.ms": "500"}
@@ -106,6 +107,7 @@ def _new_group(client: Client) -> str:
     answer = client.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), ALTER_CONFIGS)
     if answer.responses[0].error_code:
         raise CheckError(f"configuration of {group}: {answer.responses[0].error_code}")
+    client.call(FindCoordinatorRequest(key=group, key_type=0), FIND_COORDINATOR)  # it makes __consumer_offsets
     return group
 
 
