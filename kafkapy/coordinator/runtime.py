@@ -250,12 +250,16 @@ class CoordinatorRuntime(Generic[S]):
         try:
             hosted = self._active(partition)
             hosted.max_batch_bytes = self._writer.ensure_writable(hosted.partition)
-            now = self.clock.time_ms()
-            result = operation(hosted.shard, now)
-            later: Later[T] = Later()
-            pending = PendingOperation(later, result.reply, result.after, now, [], result.producer)
         except KafkaError as error:
             return Later.failure(translated(error))
+        now = self.clock.time_ms()
+        try:
+            result = operation(hosted.shard, now)
+        except KafkaError as error:
+            # It tells of the operation, not of the log: UNKNOWN_TOPIC_OR_PARTITION means the caller's topic.
+            return Later.failure(error)
+        later: Later[T] = Later()
+        pending = PendingOperation(later, result.reply, result.after, now, [], result.producer)
         if not result.records:
             self._wait_for_committed(hosted, pending)
             return later
@@ -285,7 +289,7 @@ class CoordinatorRuntime(Generic[S]):
             now = self.clock.time_ms()
             reply = operation(hosted.shard, now)
         except KafkaError as error:
-            return Later.failure(translated(error))
+            return Later.failure(error)
         later: Later[T] = Later()
         self._wait_for_committed(hosted, PendingOperation(later, reply, None, now, []))
         return later

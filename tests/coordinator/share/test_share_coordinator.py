@@ -275,7 +275,7 @@ def test_the_text_of_a_key() -> None:
      f"group:{uuid_to_string(TOPIC)}:2147483648", f" :{uuid_to_string(TOPIC)}:0"],
 )  # fmt: skip
 def test_a_text_that_is_no_key(text: str) -> None:
-    with pytest.raises(ValueError, match=""):
+    with pytest.raises(ValueError, match="."):
         ShareKey.parse(text)
 
 
