@@ -107,6 +107,6 @@ async def _answers(partitions: Sequence[TopicPartition], later: Later[ListOffset
     found: Found = dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR)
     for topic in response.topics:
         async for each in in_slices(topic.partitions):
-            error = ErrorCode(each.error_code)
-            found[TopicPartition(topic.name, each.partition_index)] = each.offset if error is ErrorCode.NONE else error
+            code = ErrorCode(each.error_code)
+            found[TopicPartition(topic.name, each.partition_index)] = each.offset if code is ErrorCode.NONE else code
     return found
