@@ -15,7 +15,7 @@ from kafkapy.protocol.schema import Field, Struct, VersionRange
 LAYOUTS = Path(__file__).parents[1] / "reference" / "kafka_4_4" / "layouts.txt"
 OURS = {cls.NAME: cls for entry in ApiKeys for cls in (entry.request, entry.response)}
 GONE_IN_4 = {ApiKeys.LEADER_AND_ISR, ApiKeys.STOP_REPLICA, ApiKeys.UPDATE_METADATA, ApiKeys.CONTROLLED_SHUTDOWN}
-NOT_SERVED_YET = {ApiKeys.SHARE_FETCH, ApiKeys.SHARE_ACKNOWLEDGE, ApiKeys.ADD_RAFT_VOTER}
+NOT_SERVED_YET = {ApiKeys.ADD_RAFT_VOTER}
 """Their newest layouts are declared with the broker's part of them."""
 OTHER_NAMES = {"generation_id": "generation_id_or_member_epoch"}
 

@@ -7,6 +7,7 @@ from kafkapy.protocol.schema import (
     Response,
     Struct,
     array,
+    boolean,
     int8,
     int16,
     int32,
@@ -18,8 +19,12 @@ from kafkapy.protocol.schema import (
 )
 
 
-class ShareFetchRequest(Request, key=78, versions="0-1", flexible="0+"):
-    """Acquires records for a member of a share group, and acknowledges earlier ones (KIP-932)."""
+class ShareFetchRequest(Request, key=78, versions="0-2", flexible="0+"):
+    """Acquires records for a member of a share group, and acknowledges earlier ones (KIP-932).
+
+    Acquire modes of version 2 (KIP-1206): 0 whole batches, 1 at most max_records. A request that renews locks
+    (is_renew_ack, KIP-1222) acquires nothing.
+    """
 
     class Topic(Struct):
         class Partition(Struct):
@@ -47,11 +52,13 @@ class ShareFetchRequest(Request, key=78, versions="0-1", flexible="0+"):
     max_bytes: int = int32(default=0x7FFFFFFF)
     max_records: int = int32("1+", default=0)
     batch_size: int = int32("1+", default=0)
+    share_acquire_mode: int = int8("2+", default=0)
+    is_renew_ack: bool = boolean("2+", default=False)
     topics: list[Topic] = array(Topic)
     forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic)
 
 
-class ShareFetchResponse(Response, key=78, versions="0-1", flexible="0+"):
+class ShareFetchResponse(Response, key=78, versions="0-2", flexible="0+"):
     """The records that were acquired, with their delivery counts."""
 
     class TopicResponse(Struct):

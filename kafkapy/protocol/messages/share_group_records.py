@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from kafkapy.protocol.schema import Record, Struct, array, int32, string, uuid
+from kafkapy.protocol.schema import Record, Struct, array, int8, int32, int64, string, uuid
 
 
 class ShareGroupMemberMetadataKey(Record, versions="10"):
@@ -28,28 +28,80 @@ class ShareGroupMetadataKey(Record, versions="11"):
 
 
 class ShareGroupMetadataValue(Record, versions="0", flexible="0+"):
-    """The epoch of a share group."""
+    """The epoch of a share group, with a hash over the topics that the group subscribes to (KIP-1101)."""
 
     epoch: int = int32()
+    metadata_hash: int = int64()
 
 
-class ShareGroupPartitionMetadataKey(Record, versions="9"):
-    """Key of what a share group knows about its topics."""
+class ShareGroupTargetAssignmentMetadataKey(Record, versions="12"):
+    """Key of the epoch of a share group's target assignment."""
 
     group_id: str = string()
 
 
-class ShareGroupPartitionMetadataValue(Record, versions="0", flexible="0+"):
-    """The topics of a share group."""
+class ShareGroupTargetAssignmentMetadataValue(Record, versions="0", flexible="0+"):
+    """The epoch of a target assignment; since 4.4 also its time in ms since the epoch of Unix."""
 
-    class InitializedTopic(Struct):
+    assignment_epoch: int = int32()
+    assignment_timestamp: int = int64(default=0, tag=0)
+
+
+class ShareGroupTargetAssignmentMemberKey(Record, versions="13"):
+    """Key of a member's target assignment."""
+
+    group_id: str = string()
+    member_id: str = string()
+
+
+class ShareGroupTargetAssignmentMemberValue(Record, versions="0", flexible="0+"):
+    """The partitions that a member is to get."""
+
+    class TopicPartitions(Struct):
+        topic_id: UUID = uuid()
+        partitions: list[int] = array(int32)
+
+    topic_partitions: list[TopicPartitions] = array(TopicPartitions)
+
+
+class ShareGroupCurrentMemberAssignmentKey(Record, versions="14"):
+    """Key of a member's current assignment."""
+
+    group_id: str = string()
+    member_id: str = string()
+
+
+class ShareGroupCurrentMemberAssignmentValue(Record, versions="0", flexible="0+"):
+    """The partitions that a member has."""
+
+    class TopicPartitions(Struct):
+        topic_id: UUID = uuid()
+        partitions: list[int] = array(int32)
+
+    member_epoch: int = int32()
+    previous_member_epoch: int = int32()
+    state: int = int8()
+    assigned_partitions: list[TopicPartitions] = array(TopicPartitions)
+
+
+class ShareGroupStatePartitionMetadataKey(Record, versions="15"):
+    """Key of the share-partitions whose state a share group has."""
+
+    group_id: str = string()
+
+
+class ShareGroupStatePartitionMetadataValue(Record, versions="0", flexible="0+"):
+    """The share-partitions of a group: those that get a state, that have one, and the topics that lose it."""
+
+    class TopicPartitionsInfo(Struct):
         topic_id: UUID = uuid()
         topic_name: str = string()
         partitions: list[int] = array(int32)
 
-    class DeletingTopic(Struct):
+    class TopicInfo(Struct):
         topic_id: UUID = uuid()
         topic_name: str = string()
 
-    initialized_topics: list[InitializedTopic] = array(InitializedTopic)
-    deleting_topics: list[DeletingTopic] = array(DeletingTopic)
+    initializing_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo)
+    initialized_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo)
+    deleting_topics: list[TopicInfo] = array(TopicInfo)

@@ -1,0 +1,1 @@
+"""The state of share partitions on their leader: what is in flight, and whose."""
