@@ -123,12 +123,25 @@ cdef class RequestDriver:
         self.authorization.epoch = plane.state.authorizer_epoch
         self.authorization.key_bytes = 0
         self.authorization.owner = 0
+        self.end.call = NULL
+        self.end.kept = NULL
+        self.end.over = False
         self.listener_index = listener_index
         self.privileged = privileged
         self.next_token = 1
         buckets_init(&self.buckets)
 
+    def disconnect(self):
+        """What the Processor does when the connection is gone."""
+        self.end.over = True
+        with nogil:
+            if self.end.call != NULL:
+                self.end.call(self.plane.state, &self.end)
+                self.end.call = NULL
+
     def __dealloc__(self):
+        if self.plane is not None:
+            self.disconnect()
         buckets_release(&self.buckets)
         del self.authorization
         data_plane_forget(&self.left)
@@ -245,6 +258,7 @@ cdef class RequestDriver:
         frame.token = self.next_token
         self.next_token += 1
         frame.authorization = self.authorization
+        frame.end = &self.end
         frame.left = &self.left
         frame.listener_index = self.listener_index
         frame.privileged = self.privileged
