@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from typing import TypedDict, type_check_only
+from typing import Any, TypedDict, type_check_only
 
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy._speedups.requests.fetch_session import FetchSessionCache
@@ -35,7 +35,7 @@ class DataPlane:
     @property
     def event_queue(self) -> EventQueue: ...
     @property
-    def share_table(self) -> object: ...
+    def share_table(self) -> Any: ...
     @property
     def authorizer_epoch(self) -> int: ...
     @authorizer_epoch.setter

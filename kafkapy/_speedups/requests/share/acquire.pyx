@@ -12,6 +12,7 @@ that ends it.
 from libc.stdint cimport int16_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libcpp.algorithm cimport sort
+from libcpp.pair cimport pair
 from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
 
@@ -27,7 +28,7 @@ from kafkapy._speedups.base.error_codes cimport (
     ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
 from kafkapy._speedups.base.posix cimport atomic_count, monotonic_ns
-from kafkapy._speedups.log.layout cimport READ_COMMITTED, READ_UNCOMMITTED, AbortedTransaction, LogState, ReadResult
+from kafkapy._speedups.log.layout cimport READ_COMMITTED, READ_UNCOMMITTED, LogState, ReadResult
 from kafkapy._speedups.log.read cimport read_batches
 from kafkapy._speedups.log.segment cimport segment_unref
 from kafkapy._speedups.log.state cimport log_unref
@@ -73,7 +74,7 @@ cdef enum:
 
 cdef cppclass AbortedWalk:
     # The aborted transactions of a read, while a walk passes over them.
-    vector[AbortedTransaction] waiting      # by first offset
+    vector[pair[int64_t, int64_t]] waiting  # (first offset, producer), sorted
     size_t next
     unordered_set[int64_t] active           # producers
 
@@ -130,25 +131,21 @@ cdef bint share_look_up(DataPlaneState* plane, ShareState* state, SharePart* par
 
 # ---- batches ---------------------------------------------------------------------------------------------------------
 
-cdef bint begins_before(const AbortedTransaction& a, const AbortedTransaction& b) noexcept nogil:
-    return a.first_offset < b.first_offset
-
-
 cdef void aborted_begin(AbortedWalk* walk, const ReadResult* read) noexcept nogil:
     cdef int i
     walk.next = 0
     walk.active.clear()
     walk.waiting.clear()
     for i in range(read.aborted_count):
-        walk.waiting.push_back(read.aborted[i])
-    sort(walk.waiting.begin(), walk.waiting.end(), begins_before)
+        walk.waiting.push_back(pair[int64_t, int64_t](read.aborted[i].first_offset, read.aborted[i].producer_id))
+    sort(walk.waiting.begin(), walk.waiting.end())
 
 
 cdef bint is_aborted(AbortedWalk* walk, const BatchHeader* header) noexcept nogil:
     """Whether a batch belongs to an aborted transaction. Called for every batch in the order of offsets."""
     while (walk.next < walk.waiting.size()
-            and walk.waiting[walk.next].first_offset <= header.base_offset + header.last_offset_delta):
-        walk.active.insert(walk.waiting[walk.next].producer_id)
+            and walk.waiting[walk.next].first <= header.base_offset + header.last_offset_delta):
+        walk.active.insert(walk.waiting[walk.next].second)
         walk.next += 1
     if walk.active.empty() or header.magic < MAGIC_V2 or not walk.active.count(header.producer_id):
         return False

@@ -4,6 +4,7 @@ cimport cython
 from cython.operator cimport dereference, preincrement
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
+from libcpp.set cimport set as ordered_set
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
@@ -72,9 +73,6 @@ cdef enum:
     MAX_ENTRIES = 500000
     LOOKS = 8                       # at a log that grows faster than the loop looks
 
-ctypedef unordered_map[string, EntryPointer, SeededHash].iterator KeyIterator
-ctypedef unordered_map[int64_t, EntryPointer].iterator IdIterator
-
 cdef pthread_mutex_t idle_mutex
 pthread_mutex_init(&idle_mutex, NULL)
 cdef vector[ShareTableState*] idle      # of tables that are closed: see table.pxd
@@ -102,7 +100,7 @@ cdef void entry_free(ShareEntry* entry) noexcept nogil:
 cdef ShareEntry* share_entry_find(ShareTableState* table, const string& group, const uint8_t* topic_id,
                                   int32_t partition) noexcept nogil:
     cdef ShareEntry* entry = NULL
-    cdef KeyIterator found
+    cdef unordered_map[string, EntryPointer, SeededHash].iterator found
     cdef string key
     entry_key(group, topic_id, partition, &key)
     pthread_mutex_lock(&table.mutex)
@@ -115,7 +113,7 @@ cdef ShareEntry* share_entry_find(ShareTableState* table, const string& group, c
 
 cdef ShareEntry* entry_of_id(ShareTableState* table, int64_t id) noexcept nogil:
     cdef ShareEntry* entry = NULL
-    cdef IdIterator found
+    cdef unordered_map[int64_t, EntryPointer].iterator found
     pthread_mutex_lock(&table.mutex)
     found = table.by_id.find(id)
     if found != table.by_id.end():
@@ -143,7 +141,7 @@ cdef ShareEntry* share_entry_open(ShareTableState* table, const string& group, L
     cdef ShareEntry* entry
     cdef ShareEntry* made
     cdef string key
-    cdef KeyIterator found
+    cdef unordered_map[string, EntryPointer, SeededHash].iterator found
     error[0] = leads(log, leader_id, leader_epoch)
     if error[0] != ERROR_NONE:
         return NULL
@@ -167,9 +165,14 @@ cdef ShareEntry* share_entry_open(ShareTableState* table, const string& group, L
     memset(&made.settings, 0, sizeof(made.settings))
     made.generation = 1
     made.log_waits = False
-    made.first_waiter = made.last_waiter = NULL
-    made.first_ticket = made.last_ticket = NULL
-    made.dirty = made.writing = made.changed = made.timed = False
+    made.first_waiter = NULL
+    made.last_waiter = NULL
+    made.first_ticket = NULL
+    made.last_ticket = NULL
+    made.dirty = False
+    made.writing = False
+    made.changed = False
+    made.timed = False
     made.log = log
     log_ref(log)
     entry_key(group, topic_id, log.partition, &key)
@@ -513,7 +516,7 @@ cdef void close_entries(ShareTableState* table, vector[int64_t]* ids, int16_t er
 
 
 cdef void all_ids(ShareTableState* table, vector[int64_t]* ids) noexcept nogil:
-    cdef IdIterator at
+    cdef unordered_map[int64_t, EntryPointer].iterator at
     pthread_mutex_lock(&table.mutex)
     ids.reserve(table.by_id.size())
     at = table.by_id.begin()
@@ -563,6 +566,7 @@ cdef ShareSettings settings_of(tuple settings) except *:
     return found
 
 
+@cython.no_gc_clear
 cdef class StateWrite:
     """One write for the share coordinator, taken from ShareTable.take; finish it once."""
 
@@ -1003,7 +1007,7 @@ cdef class ShareTable:
     cdef int ids_of(self, str group, vector[int64_t]* ids) except -1:
         cdef string name = group.encode()
         cdef unordered_map[string, EntryIds, SeededHash].iterator found
-        cdef EntryIds.iterator at
+        cdef ordered_set[int64_t].iterator at
         with nogil:
             pthread_mutex_lock(&self.state.mutex)
             found = self.state.by_group.find(name)
