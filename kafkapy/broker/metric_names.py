@@ -233,7 +233,7 @@ METRICS: Final = (
     MetricSpec("kafka_server_sharegroupmetrics_recordacknowledgement", COUNTER, ("type",),
                "Acknowledgements of share groups: one for each type of each batch."),
     MetricSpec("kafkapy_sharepartitions_count", GAUGE, (), "Share partitions that this broker leads and has loaded."),
-    MetricSpec("kafkapy_sharepartitions_acquiredrecords", COUNTER, (), "Records that members of share groups acquired."),
+    MetricSpec("kafkapy_sharepartitions_acquiredrecords", COUNTER, (), "Records that share groups acquired."),
     MetricSpec("kafkapy_sharepartitions_loads", COUNTER, (), "States of share partitions that were read."),
     MetricSpec("kafkapy_sharepartitions_loadfailures", COUNTER, (), "Reads of states that failed."),
     MetricSpec("kafkapy_sharepartitions_writes", COUNTER, (), "States of share partitions that were written."),

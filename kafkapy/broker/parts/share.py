@@ -83,5 +83,5 @@ async def start_offset(replicas: ReplicaManager, partition: TopicPartition, lead
         found = await look_up(max(time.time_ns() // 1_000_000 - duration_ms(reset.removeprefix(BY_DURATION)), 0))
     if found is None or found.offset < 0:
         found = await look_up(LATEST)
-    assert found is not None    # every log has an end
+    assert found is not None  # every log has an end
     return found.offset

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from speedups.conftest import MemoryBroker
+
 from kafkapy._speedups.requests.share.table import ShareTable, StateWrite
 from kafkapy._speedups.testing.request_driver import Exchange, RequestDriver
 from kafkapy.protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from kafkapy.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
-from speedups.conftest import MemoryBroker
 
 SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
 SETTINGS = (30_000, 2000, 5, False, False, True)
@@ -122,9 +123,7 @@ class Member:
         if epoch is None:
             self.epoch += 1
         self.broker.correlation_id += 1
-        return self.driver.handle(
-            SHARE_FETCH, version, self.broker.correlation_id, "test", request.encode(version)
-        )
+        return self.driver.handle(SHARE_FETCH, version, self.broker.correlation_id, "test", request.encode(version))
 
     def fetch(self, topics: Sequence[tuple[str, int]] = (), *, version: int = 2, **fields: Any) -> ShareFetchResponse:
         """Sends a ShareFetch; first the load, then the answer."""
@@ -226,5 +225,3 @@ def ranges(response: ShareFetchResponse) -> list[tuple[int, int, int]]:
     found = acquired(response)
     assert len(found) <= 1
     return next(iter(found.values()), [])
-
-

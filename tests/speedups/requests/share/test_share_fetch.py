@@ -43,7 +43,7 @@ def test_a_fetch_acquires_records_and_sends_their_batches(shares: ShareBroker, v
     assert (reply.error_code, reply.acquisition_lock_timeout_ms, entry.error_code) == (0, 30_000, 0)
     assert topic.topic_id == shares.uuid("t")
     assert len(entry.records) == len(shares.batch(b"a", b"b")) + len(shares.batch(b"c"))
-    assert [(each.first_offset, each.last_offset) for each in entry.acquired_records][0][0] == 0
+    assert entry.acquired_records[0].first_offset == 0
     assert entry.acquired_records[-1].last_offset == 2
     assert {each.delivery_count for each in entry.acquired_records} == {1}
     assert shares.share("t")["acquired"] == 3
