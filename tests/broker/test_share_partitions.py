@@ -28,7 +28,7 @@ class Member:
     """A member with a connection; it fetches partition 0 of one topic."""
 
     def __init__(self, server: KafkaServer, name: str, topic: UUID, group: str = "workers") -> None:
-        (endpoint,) = server.bound_endpoints()
+        endpoint = server.endpoints[0]
         self.client = Client(endpoint.host, endpoint.port)
         self.name = name
         self.topic = topic
@@ -150,7 +150,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[], KafkaServer]]:
 
 def test_records_are_worked_off_by_two_members(start: Callable[[], KafkaServer]) -> None:
     server = start()
-    (endpoint,) = server.bound_endpoints()
+    endpoint = server.endpoints[0]
     client = Client(endpoint.host, endpoint.port)
     topic = client.create_topic("jobs")
     set_group(client, "workers", share_auto_offset_reset="earliest")
@@ -169,7 +169,7 @@ def test_records_are_worked_off_by_two_members(start: Callable[[], KafkaServer])
 
 def test_a_restart_loses_no_acknowledgement(start: Callable[[], KafkaServer]) -> None:
     server = start()
-    (endpoint,) = server.bound_endpoints()
+    endpoint = server.endpoints[0]
     client = Client(endpoint.host, endpoint.port)
     topic = client.create_topic("jobs")
     set_group(client, "workers", share_auto_offset_reset="earliest")
@@ -187,7 +187,7 @@ def test_a_restart_loses_no_acknowledgement(start: Callable[[], KafkaServer]) ->
 
 def test_a_group_begins_at_the_end_and_stays_there(start: Callable[[], KafkaServer]) -> None:
     server = start()
-    (endpoint,) = server.bound_endpoints()
+    endpoint = server.endpoints[0]
     client = Client(endpoint.host, endpoint.port)
     topic = client.create_topic("jobs")
     client.produce("jobs", [(NOW_MS, b"old")])
@@ -202,7 +202,7 @@ def test_a_group_begins_at_the_end_and_stays_there(start: Callable[[], KafkaServ
     wait_until(loaded, "the share partition is loaded")
     client.produce("jobs", [(NOW_MS, b"new")])
     server = start()
-    (endpoint,) = server.bound_endpoints()
+    endpoint = server.endpoints[0]
     Client(endpoint.host, endpoint.port).produce("jobs", [(NOW_MS, b"newer")])
     held = Member(server, "second", topic).acquire()
     assert (held[0][0], held[-1][1]) == (1, 2)
@@ -210,7 +210,7 @@ def test_a_group_begins_at_the_end_and_stays_there(start: Callable[[], KafkaServ
 
 def test_the_end_of_a_connection_gives_records_back(start: Callable[[], KafkaServer]) -> None:
     server = start()
-    (endpoint,) = server.bound_endpoints()
+    endpoint = server.endpoints[0]
     client = Client(endpoint.host, endpoint.port)
     topic = client.create_topic("jobs")
     set_group(client, "workers", share_auto_offset_reset="earliest")
