@@ -80,7 +80,7 @@ class Member:
         acks: dict[tuple[str, int], Batches] | None = None,
         forgotten: Sequence[tuple[str, int]] = (),
         max_records: int = 500,
-        max_wait_ms: int = 0,
+        max_wait_ms: int = 60_000,
         min_bytes: int = 1,
         max_bytes: int = 1 << 20,
         batch_size: int = 500,
@@ -126,7 +126,7 @@ class Member:
         return self.driver.handle(SHARE_FETCH, version, self.broker.correlation_id, "test", request.encode(version))
 
     def fetch(self, topics: Sequence[tuple[str, int]] = (), *, version: int = 2, **fields: Any) -> ShareFetchResponse:
-        """Sends a ShareFetch; first the load, then the answer."""
+        """Sends a ShareFetch; when nobody wakes it, its max wait is over."""
         exchange = self.fetch_exchange(topics, version=version, **fields)
         return self.answer(exchange, version)
 
@@ -135,8 +135,7 @@ class Member:
             self.broker.serve()
             if exchange.kind != "parked":
                 break
-            if exchange.wakes:
-                exchange.resume()
+            exchange.resume(timed_out=not exchange.wakes)
         return self.reply(exchange, version)
 
     def reply(self, exchange: Exchange, version: int = 2) -> ShareFetchResponse:

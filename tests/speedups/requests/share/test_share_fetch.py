@@ -132,7 +132,7 @@ def test_an_aborted_transaction_is_not_delivered(shares: ShareBroker) -> None:
     log.append_as_leader(shares.batch(b"b", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True))
     log.append_as_leader(shares.batch(b"c"))
     member = shares.member("m")
-    exchange = member.fetch_exchange([T], max_wait_ms=60_000)
+    exchange = member.fetch_exchange([T])
     shares.serve()
     exchange.resume()
     assert exchange.kind == "parked"
@@ -397,7 +397,7 @@ def test_the_final_epoch_releases_the_records(shares: ShareBroker, holder: Membe
 
 def test_the_end_of_a_connection_releases_the_records(shares: ShareBroker, holder: Member) -> None:
     waiter = shares.member("waiter")
-    exchange = waiter.fetch_exchange([T], max_wait_ms=60_000)
+    exchange = waiter.fetch_exchange([T])
     assert exchange.kind == "parked"
     holder.driver.disconnect()
     shares.serve()
@@ -526,7 +526,7 @@ def test_a_fetch_that_dies_passes_its_wake_on(shares: ShareBroker) -> None:
 
 def test_released_records_wake_a_fetch(shares: ShareBroker, holder: Member) -> None:
     waiter = shares.member("waiter")
-    exchange = waiter.fetch_exchange([T], max_wait_ms=60_000)
+    exchange = waiter.fetch_exchange([T])
     assert exchange.kind == "parked"
     holder.acknowledge({T: [(0, 3, [RELEASE])]})
     assert ranges(waiter.answer(exchange)) == [(0, 3, 2)]
@@ -542,7 +542,7 @@ def test_a_fetch_waits_for_min_bytes(shares: ShareBroker) -> None:
     assert exchange.wakes == 1
     assert exchange.resume().kind == "parked"
     other = shares.member("other")
-    hungry = other.fetch_exchange([T], max_wait_ms=60_000, min_bytes=3 * size)
+    hungry = other.fetch_exchange([T], min_bytes=3 * size)
     assert hungry.kind == "parked"
     log.append_as_leader(shares.batch(b"a"))
     held = ranges(member.answer(exchange))
@@ -580,7 +580,7 @@ def test_a_load_that_fails_is_told_and_tried_again(shares: ShareBroker) -> None:
     (log,) = shares.topic("t")
     log.append_as_leader(shares.batch(b"a"))
     member = shares.member("m")
-    exchange = member.fetch_exchange([T], max_wait_ms=60_000)
+    exchange = member.fetch_exchange([T])
     loads, _, _ = shares.shares.take()
     ((number, group, topic, topic_id, partition, leader_epoch),) = loads
     assert (group, topic, topic_id, partition, leader_epoch) == ("g", "t", shares.topic_id("t"), 0, 0)
