@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
@@ -272,8 +272,8 @@ class ShareManager:
             configs.renew_acknowledge,
         )
 
-    def _do(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _do(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

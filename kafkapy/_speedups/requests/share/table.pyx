@@ -871,39 +871,34 @@ cdef class ShareTable:
                 entry_unref(entry)
 
     def expire(self):
-        """Ends locks whose time is over. Returns ms until the next one at the earliest, or None without locks."""
+        """Ends locks whose time is over."""
         cdef int64_t now = clock_ms()
-        cdef int64_t id
-        cdef int64_t first
+        cdef vector[int64_t] due
         cdef ShareEntry* entry
         cdef bint ended
-        cdef bint due
-        while True:
-            with nogil:
-                pthread_mutex_lock(&self.state.mutex)
-                first = -1 if self.state.timers.empty() else dereference(self.state.timers.begin()).first
-                due = 0 <= first <= now
-                if due:
-                    id = dereference(self.state.timers.begin()).second
-                    self.state.timers.erase(self.state.timers.begin())
-                pthread_mutex_unlock(&self.state.mutex)
-                if due:
-                    ended = False
-                    entry = entry_of_id(self.state, id)
-                    if entry != NULL:
-                        pthread_mutex_lock(&entry.mutex)
-                        entry.timed = False
-                        if entry.status == ENTRY_READY:
-                            ended = share_expire(entry.share, now)
-                        pthread_mutex_unlock(&entry.mutex)
-                        if ended:
-                            atomic_count(&self.state.counters.expired, 1)
-                            share_dirty(self.state, entry)
-                            share_changed(self.state, entry)
-                        share_time(self.state, entry)
-                        entry_unref(entry)
-            if not due:
-                return None if first < 0 else max(first - now, 1)
+        cdef size_t i
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            while not self.state.timers.empty() and dereference(self.state.timers.begin()).first <= now:
+                due.push_back(dereference(self.state.timers.begin()).second)
+                self.state.timers.erase(self.state.timers.begin())
+            pthread_mutex_unlock(&self.state.mutex)
+            for i in range(due.size()):
+                entry = entry_of_id(self.state, due[i])
+                if entry == NULL:
+                    continue
+                ended = False
+                pthread_mutex_lock(&entry.mutex)
+                entry.timed = False
+                if entry.status == ENTRY_READY:
+                    ended = share_expire(entry.share, now)
+                pthread_mutex_unlock(&entry.mutex)
+                if ended:
+                    atomic_count(&self.state.counters.expired, 1)
+                    share_dirty(self.state, entry)
+                    share_changed(self.state, entry)
+                share_time(self.state, entry)
+                entry_unref(entry)
 
     def sweep(self, int64_t unused_ms=-1):
         """Closes share partitions of lost leaderships, and sessions unused for longer than unused_ms (-1: none).
