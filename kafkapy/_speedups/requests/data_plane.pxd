@@ -96,7 +96,7 @@ cdef cppclass DataPlaneState:
     ApiCounters apis[API_KEY_LIMIT]
     pthread_rwlock_t endpoints_lock
     unordered_map[int64_t, NodeEndpoint] endpoints      # key: listener index << 32 | node id
-    void* shares                    # ShareTableState (requests/share/table.pxd)
+    void* shares                    # ShareTableState (requests/share/entries.pxd)
     int64_t request_log             # atomic; RequestLogLevel (network/request_log.pxd)
     int64_t verify_transactions     # atomic; transaction.partition.verification.enable
     int64_t replica_selector        # atomic; SelectorKind

@@ -24,7 +24,7 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.requests.share.acquire cimport share_look_up
-from kafkapy._speedups.requests.share.table cimport (
+from kafkapy._speedups.requests.share.entries cimport (
     ENTRY_READY,
     ShareEntry,
     ShareTableState,

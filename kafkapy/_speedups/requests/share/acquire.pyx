@@ -44,7 +44,7 @@ from kafkapy._speedups.requests.partition_table cimport (
     partition_leader,
 )
 from kafkapy._speedups.requests.share.state cimport BatchPlace
-from kafkapy._speedups.requests.share.table cimport (
+from kafkapy._speedups.requests.share.entries cimport (
     ShareEntry,
     ShareTableState,
     share_changed,

@@ -52,7 +52,7 @@ from kafkapy._speedups.requests.share.state cimport (
     SharePart,
     closes_session,
 )
-from kafkapy._speedups.requests.share.table cimport (
+from kafkapy._speedups.requests.share.entries cimport (
     ShareTableState,
     release_sessions,
     share_group_emptied,

@@ -4,7 +4,7 @@ Source: Kafka's KafkaApis.handleShareFetchRequest and handleShareAcknowledgeRequ
 
 Group and topics need READ. The session comes next (context.pyx), then the acknowledgements, then the records of the
 session's partitions, in the session's order: partitions with records go to its end. A fetch without records waits in
-the queues of its share partitions (table.pxd) until one of them wakes it, or max wait is over. With more than one byte
+the queues of its share partitions (entries.pxd) until one of them wakes it, or max wait is over. With more than one byte
 of min bytes it first counts what is readable.
 
 The reply waits for the share coordinator, which stores the acknowledgements; records may be acquired meanwhile.
@@ -69,7 +69,7 @@ from kafkapy._speedups.requests.share.state cimport (
     ShareState,
     closes_session,
 )
-from kafkapy._speedups.requests.share.table cimport (
+from kafkapy._speedups.requests.share.entries cimport (
     ShareTableState,
     entry_unref,
     share_leave,

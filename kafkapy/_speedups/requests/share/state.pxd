@@ -10,7 +10,7 @@ from kafkapy._speedups.log.segment cimport SegmentState
 from kafkapy._speedups.requests.data_plane cimport Ask, Frame
 from kafkapy._speedups.requests.fetch_session cimport CachedPartition, FetchTopic
 from kafkapy._speedups.requests.share.session cimport ShareSession
-from kafkapy._speedups.requests.share.table cimport ShareEntry, ShareWaiter, TicketWaiter
+from kafkapy._speedups.requests.share.entries cimport ShareEntry, ShareWaiter, TicketWaiter
 from kafkapy._speedups.share.layout cimport AcquiredRange, Acknowledgement
 
 cdef enum ShareStage:
