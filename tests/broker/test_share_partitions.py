@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from broker.conftest import Client, config
@@ -16,6 +16,7 @@ from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kafkapy.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from kafkapy.protocol.messages.share_fetch import ShareFetchRequest
+from kafkapy.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 GROUP_RESOURCE = 32
@@ -25,15 +26,30 @@ Acks = list[tuple[int, int, list[int]]]
 
 
 class Member:
-    """A member with a connection; it fetches partition 0 of one topic."""
+    """A member with a connection; it fetches partition 0 of jobs."""
 
-    def __init__(self, server: KafkaServer, name: str, topic: UUID, group: str = "workers") -> None:
+    def __init__(self, server: KafkaServer, topic: UUID, group: str = "workers") -> None:
         endpoint = server.endpoints[0]
         self.client = Client(endpoint.host, endpoint.port)
-        self.name = name
+        self.name = str(uuid4())
         self.topic = topic
         self.group = group
         self.epoch = 0
+        self.member_epoch = 0
+        wait_until(self.is_assigned, "the member has an assignment")
+
+    def is_assigned(self) -> bool:
+        """Send a heartbeat: the coordinator assigns share partitions when it has initialized their state."""
+        beat = ShareGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.name,
+            member_epoch=self.member_epoch,
+            subscribed_topic_names=["jobs"],
+        )
+        response = self.client(beat, 1)
+        if response.error_code == ErrorCode.NONE:
+            self.member_epoch = response.member_epoch
+        return bool(response.assignment and response.assignment.topic_partitions)
 
     def fetch(self, acks: Acks = (), max_wait_ms: int = 500, **fields: Any) -> Any:  # type: ignore[assignment]
         entry = ShareFetchRequest.Topic.Partition
@@ -156,7 +172,7 @@ def test_records_are_worked_off_by_two_members(start: Callable[[], KafkaServer])
     set_group(client, "workers", share_auto_offset_reset="earliest")
     for number in range(4):
         client.produce("jobs", [(NOW_MS, b"%d" % number)])
-    first, second = Member(server, "first", topic), Member(server, "second", topic)
+    first, second = Member(server, topic), Member(server, topic)
     assert first.acquire(max_records=2)[0][0] == 0
     held = second.acquire()
     assert (held[0][0], held[-1][1]) == (2, 3)
@@ -175,10 +191,10 @@ def test_a_restart_loses_no_acknowledgement(start: Callable[[], KafkaServer]) ->
     set_group(client, "workers", share_auto_offset_reset="earliest")
     for number in range(4):
         client.produce("jobs", [(NOW_MS, b"%d" % number)])
-    member = Member(server, "first", topic)
+    member = Member(server, topic)
     member.acquire()
     assert member.acknowledge((0, 0, [ACCEPT]), (2, 2, [ACCEPT]), (3, 3, [RELEASE])) == ErrorCode.NONE
-    member = Member(start(), "second", topic)
+    member = Member(start(), topic)
     held = member.acquire()
     offsets = {offset: count for low, high, count in held for offset in range(low, high + 1)}
     assert offsets.keys() == {1, 3}
@@ -191,7 +207,7 @@ def test_a_group_begins_at_the_end_and_stays_there(start: Callable[[], KafkaServ
     client = Client(endpoint.host, endpoint.port)
     topic = client.create_topic("jobs")
     client.produce("jobs", [(NOW_MS, b"old")])
-    member = Member(server, "first", topic)
+    member = Member(server, topic)
     shares = server._broker.plane.share_table
 
     def loaded() -> bool:
@@ -204,7 +220,7 @@ def test_a_group_begins_at_the_end_and_stays_there(start: Callable[[], KafkaServ
     server = start()
     endpoint = server.endpoints[0]
     Client(endpoint.host, endpoint.port).produce("jobs", [(NOW_MS, b"newer")])
-    held = Member(server, "second", topic).acquire()
+    held = Member(server, topic).acquire()
     assert (held[0][0], held[-1][1]) == (1, 2)
 
 
@@ -215,7 +231,7 @@ def test_the_end_of_a_connection_gives_records_back(start: Callable[[], KafkaSer
     topic = client.create_topic("jobs")
     set_group(client, "workers", share_auto_offset_reset="earliest")
     client.produce("jobs", [(NOW_MS, b"a")])
-    first, second = Member(server, "first", topic), Member(server, "second", topic)
+    first, second = Member(server, topic), Member(server, topic)
     assert first.acquire() == [(0, 0, 1)]
     first.client.socket.close()
     assert second.acquire() == [(0, 0, 1)]
