@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from kafkapy.broker.dead_letters import DeadLetter, DeadLetters
 from kafkapy.coordinator.share.state import UNINITIALIZED_START_OFFSET, ShareKey, ShareState, StateBatch
 from kafkapy.errors import ErrorCode, code_of
 from kafkapy.types import IsolationLevel, TopicPartition
@@ -33,6 +34,8 @@ TICK_S: Final = 0.1
 """Pause in seconds between two looks for locks whose time is over."""
 SWEEP_S: Final = 1.0
 """Pause in seconds between two looks for lost leaderships, moved log starts and changed configurations."""
+ARCHIVING: Final = 3
+"""The state of records that wait for their dead letters (RecordState of Kafka 4.4)."""
 WORK_A_TURN: Final = 500
 """Loads and writes that begin in one turn of the loop."""
 
@@ -94,13 +97,20 @@ class ShareManager:
         start_offset: StartOffset,
         *,
         session_idle_ms: int = -1,
+        allows_dead_letters: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`session_idle_ms`: sessions unused for longer end; -1: none does."""
+        """`session_idle_ms`: sessions unused for longer end; -1: none does.
+
+        `allows_dead_letters`: whether the level of share.version does.
+        """
         self._table = table
         self._persister = persister
         self._configs = configs
         self._start_offset = start_offset
         self._session_idle_ms = session_idle_ms
+        self._allows_dead_letters = allows_dead_letters
+        self.dead_letters: DeadLetters | None = None
+        """Writes dead letters; its `done` is `dead_lettered`."""
         self._loads: deque[Load] = deque()
         self._writes: deque[StateWrite] = deque()
         self._working = False
@@ -129,6 +139,8 @@ class ShareManager:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.dead_letters is not None:
+            await self.dead_letters.stop()
         self._loads.clear()
         self._writes.clear()
         self._table.close()
@@ -181,7 +193,11 @@ class ShareManager:
 
     def _written(self, write: StateWrite, later: Later[None]) -> None:
         if later.error is None:
+            archiving = [batch for batch in write.batches if batch[2] == ARCHIVING]
             write.finish()
+            group_id, topic_id, partition = write.key
+            for first, last, _, count in archiving:
+                self._bury(DeadLetter(group_id, write.topic, topic_id, partition, first, last, count))
         else:
             self._not_written(write, later.error)
         if self._emptied:
@@ -245,6 +261,8 @@ class ShareManager:
         except ValueError as error:
             self._not_loaded(load, error)
             return
+        for first, last, count in self._table.archiving(load.group_id, load.topic_id, load.partition):
+            self._bury(DeadLetter(load.group_id, load.topic, load.topic_id, load.partition, first, last, count))
         known = self._known.setdefault(load.group_id, settings)
         if known != settings:
             self._known[load.group_id] = settings
@@ -267,7 +285,7 @@ class ShareManager:
             configs.record_lock_duration_ms,
             configs.max_record_locks,
             configs.delivery_count_limit,
-            False,
+            bool(configs.dead_letter_topic) and self._allows_dead_letters(),
             configs.isolation_level == IsolationLevel.READ_COMMITTED,
             configs.renew_acknowledge,
         )
@@ -276,6 +294,18 @@ class ShareManager:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    # --- dead letters ---------------------------------------------------------------------------------------------
+
+    def _bury(self, letter: DeadLetter) -> None:
+        if self.dead_letters is None:
+            self.dead_lettered(letter)
+        else:
+            self.dead_letters.send(letter)
+
+    def dead_lettered(self, letter: DeadLetter) -> None:
+        """The letter is written or given up: its records are archived."""
+        self._table.dead_lettered(letter.group_id, letter.topic_id, letter.partition, letter.first, letter.last)
 
     # --- time -----------------------------------------------------------------------------------------------------
 

@@ -56,10 +56,12 @@ from kafkapy._speedups.requests.share.session cimport (
     share_session_unref,
     share_sessions_take,
 )
-from kafkapy._speedups.share.layout cimport ShareDescription, StateBatch
+from kafkapy._speedups.share.layout cimport AcquiredRange, ShareDescription, StateBatch
 from kafkapy._speedups.share.partition cimport (
     SharePartitionState,
+    share_archiving,
     share_configure,
+    share_dead_lettered,
     share_describe,
     share_expire,
     share_finish_write,
@@ -138,6 +140,11 @@ cdef class StateWrite:
         """(group, topic id as bytes, partition)."""
         return ((<bytes>self.entry.group).decode("utf-8", "replace"),
                 (<const char*>self.entry.topic_id)[:TOPIC_ID_SIZE], self.entry.partition)
+
+    @property
+    def topic(self):
+        """The name of its topic."""
+        return (<bytes>self.entry.log.topic).decode()
 
     @property
     def state_epoch(self):
@@ -533,6 +540,45 @@ cdef class ShareTable:
             if entry != NULL:
                 share_entry_close(self.state, entry, error)
                 entry_unref(entry)
+
+    def dead_lettered(self, str group, bytes topic_id, int32_t partition, int64_t first, int64_t last):
+        """Archives the records of these offsets that wait for their dead letters."""
+        cdef string name = group.encode()
+        cdef ShareEntry* entry
+        cdef SharePartitionState* share
+        cdef const uint8_t* id = topic_id
+        cdef int16_t error
+        if len(topic_id) != TOPIC_ID_SIZE:
+            raise ValueError(f"a topic id has 16 bytes, not {len(topic_id)}")
+        with nogil:
+            entry = share_entry_find(self.state, name, id, partition)
+            if entry != NULL:
+                share = share_entry_state(entry, NULL, &error)
+                if share != NULL:
+                    if share_dead_lettered(share, first, last):
+                        share_changed(self.state, entry)
+                    share_dirty(self.state, entry)
+                entry_unref(entry)
+
+    def archiving(self, str group, bytes topic_id, int32_t partition):
+        """[(first, last, delivery count), ...] of the records that wait for their dead letters."""
+        cdef string name = group.encode()
+        cdef vector[AcquiredRange] found
+        cdef ShareEntry* entry
+        cdef SharePartitionState* share
+        cdef const uint8_t* id = topic_id
+        cdef int16_t error
+        cdef size_t i
+        if len(topic_id) != TOPIC_ID_SIZE:
+            raise ValueError(f"a topic id has 16 bytes, not {len(topic_id)}")
+        with nogil:
+            entry = share_entry_find(self.state, name, id, partition)
+            if entry != NULL:
+                share = share_entry_state(entry, NULL, &error)
+                if share != NULL:
+                    share_archiving(share, &found)
+                entry_unref(entry)
+        return [(found[i].first, found[i].last, found[i].delivery_count) for i in range(found.size())]
 
     def has_writes(self, str group):
         """Whether a write of one of the group's share partitions is wanted or under way."""
