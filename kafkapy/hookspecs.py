@@ -132,12 +132,13 @@ def register_partition_assignors() -> Mapping[str, Callable[[], ConsumerPartitio
 
 @hookspec
 def register_group_assignors() -> Mapping[str, Callable[[], GroupAssignor]]:  # type: ignore[empty-body]
-    """Assignors of the broker by name, for its key group.consumer.assignors.
+    """Assignors of the broker by name, for its keys group.consumer.assignors and group.share.assignors.
 
-    They serve the consumer protocol (KIP-848).
+    They serve the consumer protocol (KIP-848) and share groups (KIP-932). An assignor with a true attribute `shares`
+    gives a partition to several members, and serves share groups only.
 
     Each value is called without arguments and gives a `kafkapy.coordinator.group.assignors.api.GroupAssignor`, made
-    once and called on the control loop. Built in: ``uniform``, ``range``.
+    once and called on the control loop. Built in: ``uniform``, ``range``, and ``simple`` for share groups.
     """
 
 

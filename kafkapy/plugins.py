@@ -53,6 +53,7 @@ BUILTIN_PLUGINS: Final[Sequence[str]] = (
     "kafkapy.metadata.registered_stores",
     "kafkapy.coordinator.group.assignors.uniform",
     "kafkapy.coordinator.group.assignors.range",
+    "kafkapy.coordinator.group.assignors.simple",
     "kafkapy.replica.registered_selectors",
 )
 """Modules that register what kafkapy itself brings."""
@@ -71,6 +72,7 @@ DEFAULT_PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticat
 ASSIGNOR_ALIASES: Final[Mapping[str, str]] = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+    "org.apache.kafka.coordinator.group.assignor.SimpleAssignor": "simple",
 }
 """Built-in names for Kafka's class names."""
 
@@ -313,23 +315,45 @@ class PluginManager:
         return made
 
     def create_group_assignors(self, config: BrokerConfig) -> list[GroupAssignor]:
-        """The configured server-side assignors; the first is what members get that ask for none.
+        """The configured assignors of consumer groups; the first is what members get that ask for none.
 
-        ConfigError when group.consumer.assignors is empty, or names one twice or one that is not registered.
+        ConfigError when group.consumer.assignors is empty, or names one twice, one that is not registered, or one that
+        gives a partition to several members.
         """
         key = "group.consumer.assignors"
-        names = [ASSIGNOR_ALIASES.get(name, name) for name in config.get_list(key)]
+        names = self._assignor_names(config, key)
         if not names or len(set(names)) < len(names):
             raise ConfigError(key, ",".join(names), "must name one assignor or several different ones")
-        hook = "register_group_assignors"
-        assignors: list[GroupAssignor] = [self._make(hook, key, name, self.group_assignors, name) for name in names]
-        for name, assignor in zip(names, assignors, strict=True):
-            if assignor.name != name:
-                raise PluginError(
-                    f"plugin {self._owners[hook, name]}: {name!r} of {hook} makes an assignor with the name "
-                    f"{assignor.name!r}; both names have to be the same"
-                )
+        assignors = [self._create_assignor(key, name) for name in names]
+        for assignor in assignors:
+            if getattr(assignor, "shares", False):
+                raise ConfigError(key, assignor.name, "gives a partition to several members, for share groups only")
         return assignors
+
+    def create_share_assignor(self, config: BrokerConfig) -> GroupAssignor:
+        """The configured assignor of share groups.
+
+        ConfigError when group.share.assignors names none, several, or one that is not registered.
+        """
+        key = "group.share.assignors"
+        names = self._assignor_names(config, key)
+        if len(names) != 1:
+            raise ConfigError(key, ",".join(names), "must name one assignor")
+        return self._create_assignor(key, names[0])
+
+    @staticmethod
+    def _assignor_names(config: BrokerConfig, key: str) -> list[str]:
+        return [ASSIGNOR_ALIASES.get(name, name) for name in config.get_list(key)]
+
+    def _create_assignor(self, key: str, name: str) -> GroupAssignor:
+        hook = "register_group_assignors"
+        assignor: GroupAssignor = self._make(hook, key, name, self.group_assignors, name)
+        if assignor.name != name:
+            raise PluginError(
+                f"plugin {self._owners[hook, name]}: {name!r} of {hook} makes an assignor with the name "
+                f"{assignor.name!r}; both names have to be the same"
+            )
+        return assignor
 
     def create_metrics_reporters(self, config: BrokerConfig) -> list[Any]:
         """The configured metrics reporters. ConfigError when metric.reporters names one that is not registered."""

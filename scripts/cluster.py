@@ -94,6 +94,8 @@ def properties(broker: int, port: int, directory: Path, count: int, store: dict[
         "offsets.topic.replication.factor": str(copies),
         "transaction.state.log.replication.factor": str(copies),
         "transaction.state.log.min.isr": str(max(1, copies - 1)),
+        "share.coordinator.state.topic.replication.factor": str(copies),
+        "share.coordinator.state.topic.min.isr": str(max(1, copies - 1)),
         "group.initial.rebalance.delay.ms": "0",
     }
     return "".join(f"{key}={value}\n" for key, value in keys.items())

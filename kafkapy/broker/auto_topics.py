@@ -22,7 +22,7 @@ from kafkapy.config.broker import BrokerConfig
 from kafkapy.controller.admin_requests import NO_VALUE, NewTopic
 from kafkapy.errors import ErrorCode, KafkaError
 from kafkapy.metadata.cache import MetadataCache
-from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.slices import in_slices
 
@@ -192,6 +192,19 @@ def automatic_topic(topic: str, config: BrokerConfig) -> NewTopic:
                 "cleanup.policy": "compact",
                 "min.insync.replicas": str(config.get_int("transaction.state.log.min.isr")),
                 "segment.bytes": str(config.get_int("transaction.state.log.segment.bytes")),
+            },
+        )
+    if topic == SHARE_GROUP_STATE_TOPIC:
+        return NewTopic(
+            topic,
+            config.get_int("share.coordinator.state.topic.num.partitions"),
+            config.get_int("share.coordinator.state.topic.replication.factor"),
+            configs={
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(config.get_int("share.coordinator.state.topic.min.isr")),
+                "retention.ms": "-1",
+                "segment.bytes": str(config.get_int("share.coordinator.state.topic.segment.bytes")),
             },
         )
     return NewTopic(topic)

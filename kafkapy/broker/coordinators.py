@@ -8,29 +8,36 @@ Source: kafka.server.BrokerServer, where the group and the transaction coordinat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from kafkapy.broker.finalized_features import FinalizedFeatures
 from kafkapy.broker.internal_topics import PARTITION_COUNT_KEYS, InternalTopics
 from kafkapy.coordinator.clock import LoopClock
 from kafkapy.coordinator.group.config import GroupConfig
 from kafkapy.coordinator.partitioning import partition_of
+from kafkapy.coordinator.share.config import ShareCoordinatorConfig
 from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.writer import PartitionLogWriter
-from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kafkapy.errors import KafkaError
+from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.appender import LogAppender
+    from kafkapy.broker.latest_offsets import LatestOffsets
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.coordinator.group.coordinator import GroupCoordinator
     from kafkapy.coordinator.group.shard import GroupEvent
     from kafkapy.coordinator.peers import SenderPeers
     from kafkapy.coordinator.result import Later
+    from kafkapy.coordinator.share.cluster_persister import ClusterPersister
+    from kafkapy.coordinator.share.coordinator import ShareCoordinator
+    from kafkapy.coordinator.share.state import ShareKey
     from kafkapy.coordinator.transaction.coordinator import TransactionCoordinator
     from kafkapy.coordinator.transaction.markers import LocalMarkerWriter, Marker
     from kafkapy.coordinator.transaction.remote_coordinator import ClusterCoordinates
@@ -47,6 +54,11 @@ DELETIONS_REMEMBERED: Final = 10_000
 COUNT_RETRY_S: Final = 0.1
 """Pause in seconds before the store is asked again for a topic that is led here."""
 NO_LEADER: Final = -1
+LOAD_BUFFER_KEYS: Final = {
+    GROUP_METADATA_TOPIC: "offsets.load.buffer.size",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.load.buffer.size",
+    SHARE_GROUP_STATE_TOPIC: "share.coordinator.load.buffer.size",
+}
 
 
 class Coordinators:
@@ -65,27 +77,36 @@ class Coordinators:
         next_producer_id: Callable[[], Awaitable[int]],
         notify: Callable[..., None],
         assignors: Sequence[GroupAssignor],
+        share_assignor: GroupAssignor,
         connect: Callable[[str], InterBrokerSender],
         appender: LogAppender | None = None,
         *,
         features: FinalizedFeatures | None = None,
+        create_topic: Callable[[str], Coroutine[None, None, object]] | None = None,
     ) -> None:
         """`appender` appends to the logs; its events go to `writer.appended`.
 
-        `assignors` are those of group.consumer.assignors, in that order. `connect` makes a client of other brokers for
-        a purpose.
+        `assignors` are those of group.consumer.assignors, in that order, and `share_assignor` is that of
+        group.share.assignors. `connect` makes a client of other brokers for a purpose. `create_topic` creates one of
+        the internal topics.
         """
         self.config = config
         self.clock = LoopClock()
-        self.writer = PartitionLogWriter(replica_manager, config.get_int("offsets.load.buffer.size"), appender)
+        self.writer = PartitionLogWriter(
+            replica_manager, {topic: config.get_int(key) for topic, key in LOAD_BUFFER_KEYS.items()}, appender
+        )
         self._store = store
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
         self._next_producer_id = next_producer_id
         self._notify = notify
         self._assignors = assignors
+        self._share_assignor = share_assignor
         self._connect = connect
         self._features = features or FinalizedFeatures()
+        self._create_topic = create_topic
+        self._creating: asyncio.Task[None] | None = None
+        """The creation of __share_group_state under way."""
         self._broker_id = replica_manager.broker_id
         self.internal_topics = InternalTopics(config, store)
         self._changes: dict[str, list[tuple[TopicPartition, int, bool]]] = {}
@@ -96,6 +117,7 @@ class Coordinators:
         """Deleted topics, and the time in ms until which they are remembered."""
         self._group_config = GroupConfig.from_broker_config(config)
         self._transaction_config = TransactionConfig.from_broker_config(config)
+        self._share_config = ShareCoordinatorConfig.from_broker_config(config)
 
     async def start(self) -> None:
         """Follow what this broker leads, and the cluster's metadata."""
@@ -128,6 +150,24 @@ class Coordinators:
             metadata=lambda: self._metadata_cache.snapshot,
             led_elsewhere=self._offsets_led_elsewhere,
             consumer_protocol_finalized=lambda: self._features.has_consumer_protocol,
+            share_assignor=self._share_assignor,
+            persister=lambda: self.persister,
+            latest_offsets=lambda partitions: self.latest_offsets(partitions),
+            share_version=lambda: self._features.share_version,
+        )
+
+    @cached_property
+    def latest_offsets(self) -> LatestOffsets:
+        """Reads the latest offsets of partitions in the whole cluster."""
+        from kafkapy.broker.latest_offsets import LatestOffsets
+
+        config = self._transaction_config
+        return LatestOffsets(
+            self._broker_id,
+            self._replica_manager,
+            self._peers_for("latest-offsets"),
+            self._leader_of,
+            timeout_ms=lambda: config.request_timeout_ms,
         )
 
     @cached_property
@@ -203,6 +243,39 @@ class Coordinators:
             backoff_max_ms=min(config.add_backoff_max_ms, config.request_timeout_ms),
         )
 
+    @cached_property
+    def share(self) -> ShareCoordinator:
+        """The share coordinator, started."""
+        from kafkapy.coordinator.share.coordinator import ShareCoordinator
+
+        coordinator = ShareCoordinator(
+            self._share_config,
+            self.writer,
+            self.clock,
+            partition_count=lambda: self.partition_count(SHARE_GROUP_STATE_TOPIC),
+            exists=self._exists,
+            is_gone=self._topic_is_gone,
+            delete_records=self._delete_records,
+        )
+        coordinator.start()
+        return coordinator
+
+    @cached_property
+    def persister(self) -> ClusterPersister:
+        """The share coordinators of the whole cluster: the state of share-partitions."""
+        from kafkapy.coordinator.share.cluster_persister import ClusterPersister
+
+        config = self._transaction_config
+        return ClusterPersister(
+            self._broker_id,
+            self.share,
+            self._peers_for("share-coordinators"),
+            self.clock,
+            self._share_coordinator_of,
+            self._create_share_topic,
+            timeout_ms=lambda: config.request_timeout_ms,
+        )
+
     @property
     def verifies_transactions(self) -> bool:
         """transaction.partition.verification.enable as it is now."""
@@ -210,18 +283,22 @@ class Coordinators:
 
     def make_all(self) -> None:
         """Make those that are not yet, for whoever looks at them from another thread."""
-        _ = self.group, self.verification
+        _ = self.group, self.verification, self.share
 
     def update_config(self, config: BrokerConfig) -> None:
         """Take over what may change while the broker runs."""
         self.config = config
         if self._made("verification"):
             self.verification.enabled = self.verifies_transactions
+        if self._made("group"):
+            self.group.overrides.update(GroupConfig.from_broker_config(config))
 
     def stop(self) -> None:
         """Write all unwritten records; waiting clients look for another coordinator."""
         if self._made("verification"):
             self.verification.close()
+        if self._made("persister"):
+            self.persister.close()
         if self._made("transactions"):
             self.transactions.close()
         if self._made("cluster_markers"):
@@ -231,6 +308,8 @@ class Coordinators:
             peers.cancel()
         if self._made("transaction"):
             self.transaction.stop()
+        if self._made("share"):
+            self.share.stop()
         if self._made("markers"):
             self.markers.close()
         if self._made("group"):
@@ -272,6 +351,9 @@ class Coordinators:
         if partition.topic == TRANSACTION_STATE_TOPIC:
             self.transaction.on_leadership_change(partition, leader_epoch, leads)
             return
+        if partition.topic == SHARE_GROUP_STATE_TOPIC:
+            self.share.on_leadership_change(partition, leader_epoch, leads)
+            return
         group = self.group
         led_before = partition.partition in group.runtime.states()
         group.runtime.on_leadership_change(partition, leader_epoch, leads)
@@ -283,7 +365,10 @@ class Coordinators:
             if gone:
                 group.topics_deleted(gone, [partition.partition])
 
-    def _topics_deleted(self, topics: AbstractSet[str]) -> None:
+    def _topics_deleted(self, topic_ids: Mapping[str, UUID]) -> None:
+        topics = topic_ids.keys()
+        if self._made("share"):
+            self.share.topics_deleted(topic_ids.values())
         for topic in topics & PARTITION_COUNT_KEYS.keys():
             self.internal_topics.forget(topic)
             self._changes.pop(topic, None)
@@ -342,10 +427,54 @@ class Coordinators:
 
     def _coordinator_of(self, transactional_id: str) -> int | None:
         """The broker of a transactional id: -1 when it is not known now, None when nobody has the topic."""
-        if not self.internal_topics.is_known(TRANSACTION_STATE_TOPIC):
-            return NO_LEADER if self._metadata_cache.contains(TRANSACTION_STATE_TOPIC) else None
-        number = partition_of(transactional_id, self.partition_count(TRANSACTION_STATE_TOPIC))
-        return self._leader_of(TopicPartition(TRANSACTION_STATE_TOPIC, number))
+        return self._leader_for(TRANSACTION_STATE_TOPIC, transactional_id)
+
+    def _share_coordinator_of(self, key: ShareKey) -> int | None:
+        """The same of a share-partition."""
+        return self._leader_for(SHARE_GROUP_STATE_TOPIC, key.text)
+
+    def _leader_for(self, topic: str, key: str) -> int | None:
+        """The leader of a key's partition of an internal topic."""
+        if not self.internal_topics.is_known(topic):
+            return NO_LEADER if self._metadata_cache.contains(topic) else None
+        return self._leader_of(TopicPartition(topic, partition_of(key, self.partition_count(topic))))
+
+    def _create_share_topic(self) -> None:
+        """Create __share_group_state, once at a time."""
+        if self._create_topic is not None and (self._creating is None or self._creating.done()):
+            self._creating = self._do(self._create(SHARE_GROUP_STATE_TOPIC), "create-share-group-state")
+
+    async def _create(self, topic: str) -> None:
+        assert self._create_topic is not None
+        await self._create_topic(topic)
+        await self.look_for(topic)
+        if self._made("persister"):
+            self.persister.leaders_changed()
+
+    # --- topics of share-partitions ---------------------------------------------------------------------------------
+
+    def _exists(self, topic_id: UUID, partition: int) -> bool:
+        topic = self._metadata_cache.topic_by_id(topic_id)
+        return topic is not None and partition in topic.partitions
+
+    def _topic_is_gone(self, topic_id: UUID) -> bool:
+        # As for transactions: only who has heard of all topics can tell.
+        known = self._metadata_cache
+        return known.contains(SHARE_GROUP_STATE_TOPIC) and known.topic_by_id(topic_id) is None
+
+    def _delete_records(self, partition: TopicPartition, offset: int) -> Later[None]:
+        later: Later[None] = Later()
+
+        async def delete() -> None:
+            try:
+                await self._replica_manager.delete_records(partition, offset, of_internal_topic=True)
+            except KafkaError as error:
+                later.fail(error)
+            else:
+                later.set(None)
+
+        self._do(delete(), f"prune-{partition}")
+        return later
 
     async def _follow_metadata(self) -> None:
         while True:
@@ -361,11 +490,14 @@ class Coordinators:
                 self.cluster_markers.leaders_changed()
             if self._made("transactions"):
                 self.transactions.leaders_changed()
+            if self._made("persister"):
+                self.persister.leaders_changed()
 
-    def _do(self, work: Coroutine[None, None, None], name: str) -> None:
+    def _do(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _complete_offsets(self, partition: int, marker: Marker) -> Later[None]:
         return self.group.runtime.complete_transaction(

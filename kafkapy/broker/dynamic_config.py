@@ -224,7 +224,6 @@ class DynamicConfig:
         for listener in self.broker_listeners:
             listener(self.config)
 
-
     def _usable(self, keys: Mapping[str, str], per_broker: bool) -> dict[str, str]:
         try:
             keys = resolve(keys)

@@ -19,6 +19,7 @@ from kafkapy.metadata.features import (
     GROUP_VERSION,
     LATEST_LEVELS,
     METADATA_VERSION,
+    SHARE_VERSION,
     TRANSACTION_VERSION,
     Feature,
     protocol_at,
@@ -82,6 +83,11 @@ class FinalizedFeatures:
         In a ZooKeeper cluster only the configuration decides.
         """
         return self.zookeeper or self.levels.get(GROUP_VERSION, 0) >= 1
+
+    @property
+    def share_version(self) -> int:
+        """The level of share.version; 0, so no share groups, in a ZooKeeper cluster."""
+        return self.levels.get(SHARE_VERSION, 0)
 
     def protocol(self, configured: MetadataVersion) -> MetadataVersion:
         """The inter-broker protocol version that this broker uses, at most the configured one."""

@@ -1,8 +1,8 @@
 """The number of partitions of the coordinators' topics.
 
-A group or transactional id belongs to one of them. The number of a topic is fixed once it exists. Another broker may
-create it, from another configuration, so a broker uses its own configured number for nothing but the creation. Source:
-GroupMetadataManager and TransactionStateManager, which read the number at the start only.
+A group, a transactional id or a share-partition belongs to one of them. The number of a topic is fixed once it exists.
+Another broker may create it, from another configuration, so a broker uses its own configured number for nothing but the
+creation. Source: GroupMetadataManager and TransactionStateManager, which read the number at the start only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from kafkapy.metadata.store import STORE_FAILED, MetadataStore
-from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkapy.metadata.znodes import decode_topic, topic_path
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PARTITION_COUNT_KEYS: Final = {
     GROUP_METADATA_TOPIC: "offsets.topic.num.partitions",
     TRANSACTION_STATE_TOPIC: "transaction.state.log.num.partitions",
+    SHARE_GROUP_STATE_TOPIC: "share.coordinator.state.topic.num.partitions",
 }
 RETRY_S: Final = 0.5
 """Pause in seconds before the store is asked again after an error."""
@@ -29,7 +30,7 @@ logger = logging.getLogger("kafka.server.InternalTopics")
 
 
 class InternalTopics:
-    """The partition counts of `__consumer_offsets` and `__transaction_state`.
+    """The partition counts of `__consumer_offsets`, `__transaction_state` and `__share_group_state`.
 
     Owned by Coordinators; used on the control loop.
     """

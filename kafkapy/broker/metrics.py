@@ -26,7 +26,9 @@ from kafkapy.broker.telemetry_metrics import add_clients
 from kafkapy.broker.topic_metrics import add_groups, add_topics
 from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
 from kafkapy.coordinator.group.group import GroupType
+from kafkapy.coordinator.group.share.group import ShareGroupState
 from kafkapy.coordinator.hosted import ShardState
+from kafkapy.metadata.topic_names import SHARE_GROUP_STATE_TOPIC
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.version import __version__
 
@@ -177,6 +179,7 @@ class BrokerCollector(Collector):
         self._group_coordinator(add)
         add_groups(samples, self._server.context, logs, topics, groups)
         self._transactions(add, families["kafka_server_addpartitionstotxnmanager_verificationtimems"])
+        self._share(add)
         self._network(add)
         add_quotas(samples, self._server.context.client_quotas)
         add_clients(add, self._server.context.telemetry)
@@ -330,19 +333,25 @@ class BrokerCollector(Collector):
         prefix = "kafka_server_groupcoordinatormetrics"
         protocols = dict.fromkeys(GroupType, 0)
         states = dict.fromkeys(ConsumerGroupState, 0)
+        share_states = dict.fromkeys(ShareGroupState, 0)
         for (protocol, state), count in coordinator.count_states().items():
             protocols[protocol] += count
             if protocol is GroupType.CONSUMER:
                 states[ConsumerGroupState(state)] += count
+            elif protocol is GroupType.SHARE:
+                share_states[ShareGroupState(state)] += count
         for kind, total in protocols.items():
             add(f"{prefix}_groupcount", total, kind.value)
         for each, total in states.items():
             add(f"{prefix}_consumergroupcount", total, each.value.lower())
+        for share_state, total in share_states.items():
+            add(f"{prefix}_sharegroupcount", total, share_state.value.lower())
         loaded = list(coordinator.runtime.states().values())
         for shard_state in ShardState:
             add(f"{prefix}_partitioncount", loaded.count(shard_state), shard_state.value.lower())
         counters = coordinator.counters
         add(f"{prefix}_consumergrouprebalance", counters.consumer_rebalances)
+        add(f"{prefix}_sharegrouprebalance", counters.share_rebalances)
         add(f"{prefix}_groupcompletedrebalance", counters.completed_rebalances)
         add(f"{prefix}_offsetcommit", counters.offset_commits)
         add(f"{prefix}_offsetexpiration", counters.offset_expirations)
@@ -370,6 +379,22 @@ class BrokerCollector(Collector):
             so_far += count
             buckets.append((str(2**power), so_far))  # bucket n holds what took less than 2**n ms
         verification_times.add_metric((), [*buckets[:-1], ("+Inf", so_far)], verification.times.total_ms)
+
+    def _share(self, add: Any) -> None:
+        coordinator = self._server.context.coordinators.share
+        prefix = "kafka_server_share_coordinator_metrics"
+        loaded = list(coordinator.runtime.states().values())
+        for shard_state in ShardState:
+            add(f"{prefix}_num_partitions", loaded.count(shard_state), shard_state.value.lower())
+        for name, times in (
+            ("partition_load_time", coordinator.runtime.load_times),
+            ("write_latency", coordinator.write_times),
+        ):
+            add(f"{prefix}_{name}_max", times.max_ms)
+            add(f"{prefix}_{name}_avg", times.total_ms / times.count if times.count else 0)
+        add(f"{prefix}_write", coordinator.write_times.count)
+        for partition, offset in list(coordinator.pruned.items()):
+            add(f"{prefix}_last_pruned_offset", offset, SHARE_GROUP_STATE_TOPIC, str(partition))
 
     def _requests(self, add: Any, families: Mapping[str, Any]) -> None:
         found = self._server.socket_server.counters()

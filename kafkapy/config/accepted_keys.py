@@ -1,7 +1,7 @@
 """Broker keys of Apache Kafka 4.4 without effect in this broker.
 
-They belong to streams groups, share groups, the KRaft log, tiered storage and assertions of OAUTHBEARER. The broker
-loads and describes them.
+They belong to streams groups, the share coordinator, the KRaft log, tiered storage and assertions of OAUTHBEARER. The
+broker loads and describes them.
 """
 
 from __future__ import annotations
@@ -58,19 +58,10 @@ ACCEPTED_KEYS: Final = (
     _accepted("group.consumer.min.assignment.interval.ms", INT, 0, at_least(0), MEDIUM),
     _accepted("group.coordinator.background.threads", INT, 2, at_least(1), HIGH),
     _accepted("group.coordinator.cached.buffer.max.bytes", INT, 1048588, at_least(524288), MEDIUM, CLUSTER),
-    _accepted("group.share.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM, CLUSTER),
     _accepted("group.share.assignor.offload.enable", BOOLEAN, True, None, MEDIUM, internal=True),
-    _accepted("group.share.assignors", LIST, ["simple"], None, MEDIUM),
     _accepted("group.share.dlq.manager.class.name",
               STRING, "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager", None, MEDIUM, internal=True),
-    _accepted("group.share.initialize.retry.interval.ms", INT, 30000, at_least(1), LOW, internal=True),
-    _accepted("group.share.max.assignment.interval.ms", INT, 15000, at_least(0), MEDIUM),
-    _accepted("group.share.max.delivery.count.limit", INT, 10, between(5, 25), MEDIUM),
-    _accepted("group.share.max.partition.max.record.locks", INT, 4000, between(2000, 10000), MEDIUM),
     _accepted("group.share.max.share.sessions", INT, 2000, at_least(1), MEDIUM),
-    _accepted("group.share.min.assignment.interval.ms", INT, 0, at_least(0), MEDIUM),
-    _accepted("group.share.min.delivery.count.limit", INT, 2, between(2, 5), MEDIUM),
-    _accepted("group.share.min.partition.max.record.locks", INT, 100, between(100, 2000), MEDIUM),
     _accepted("group.share.persister.class.name",
               STRING, "org.apache.kafka.server.share.persister.DefaultStatePersister", None, MEDIUM, internal=True),
     _accepted("group.streams.acceptable.recovery.lag", LONG, 10000, at_least(0), MEDIUM, internal=True),
@@ -122,18 +113,7 @@ ACCEPTED_KEYS: Final = (
     _accepted("sasl.oauthbearer.jwt.validator.class",
               CLASS, "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator", None, MEDIUM),
     _accepted("sasl.oauthbearer.scope", STRING, None, None, MEDIUM),
-    _accepted("share.coordinator.append.linger.ms", INT, -1, at_least(-1), MEDIUM),
     _accepted("share.coordinator.cached.buffer.max.bytes", INT, 1048588, at_least(524288), MEDIUM, CLUSTER),
-    _accepted("share.coordinator.cold.partition.snapshot.interval.ms", INT, 300000, at_least(1), LOW, internal=True),
-    _accepted("share.coordinator.load.buffer.size", INT, 5242880, at_least(1), HIGH),
-    _accepted("share.coordinator.snapshot.update.records.per.snapshot", INT, 500, between(0, 500), MEDIUM),
-    _accepted("share.coordinator.state.topic.compression.codec", INT, 0, None, HIGH),
-    _accepted("share.coordinator.state.topic.min.isr", SHORT, 2, at_least(1), HIGH),
-    _accepted("share.coordinator.state.topic.num.partitions", INT, 50, at_least(1), HIGH),
-    _accepted("share.coordinator.state.topic.prune.interval.ms", INT, 300000, at_least(1), LOW, internal=True),
-    _accepted("share.coordinator.state.topic.replication.factor", SHORT, 3, at_least(1), HIGH),
-    _accepted("share.coordinator.state.topic.segment.bytes", INT, 104857600, at_least(1), HIGH),
     _accepted("share.coordinator.threads", INT, 1, at_least(1), MEDIUM),
-    _accepted("share.coordinator.write.timeout.ms", INT, 5000, at_least(1), HIGH),
     _accepted("share.fetch.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM),
 )  # fmt: skip

@@ -22,7 +22,13 @@ from kafkapy.config.accepted_keys import ACCEPTED_KEYS
 from kafkapy.config.broker_keys import LOG_KEYS, REPLICATION_KEYS, SERVER_KEYS, SOCKET_KEYS
 from kafkapy.config.compatibility import PURELY_DYNAMIC, is_listed
 from kafkapy.config.config_def import HIDDEN, MAX_INT, ConfigDef, ConfigKey, Password, UpdateMode, format_value
-from kafkapy.config.coordinator_keys import GROUP_KEYS, KRAFT_KEYS, REMOTE_KEYS, TRANSACTION_KEYS
+from kafkapy.config.coordinator_keys import (
+    GROUP_KEYS,
+    KRAFT_KEYS,
+    REMOTE_KEYS,
+    SHARE_COORDINATOR_KEYS,
+    TRANSACTION_KEYS,
+)
 from kafkapy.config.entries import ConfigEntry, ConfigSynonym
 from kafkapy.config.listeners import parse_listeners, parse_map, parse_protocol_map, split_list
 from kafkapy.config.properties import Properties, load_properties
@@ -40,6 +46,7 @@ KEY_GROUPS: Final[Mapping[str, tuple[ConfigKey, ...]]] = {
     "Logs": LOG_KEYS,
     "Replication and quotas": REPLICATION_KEYS,
     "Groups": GROUP_KEYS,
+    "Share coordinator": SHARE_COORDINATOR_KEYS,
     "Transactions": TRANSACTION_KEYS,
     "TLS": SSL_KEYS,
     "SASL": SASL_KEYS,
@@ -597,18 +604,23 @@ class BrokerConfig:
         classic = any(item.lower() == "classic" for item in protocols)
         self._require(classic, "group.coordinator.rebalance.protocols", "must contain classic")
         for what in ("heartbeat.interval.ms", "session.timeout.ms"):
-            name = f"group.consumer.{what}"
-            least, most = self.get_int(f"group.consumer.min.{what}"), self.get_int(f"group.consumer.max.{what}")
-            reason = f"must be at least group.consumer.min.{what} ({least})"
-            self._require(least <= most, f"group.consumer.max.{what}", reason)
-            reason = f"must be between group.consumer.min.{what} ({least}) and group.consumer.max.{what} ({most})"
-            self._require(least <= self.get_int(name) <= most, name, reason)
+            self._check_group_bounds("consumer", what)
+            self._check_group_bounds("share", what)
         for kind in ("consumer", "share", "streams"):
-            what = "assignment.interval.ms"
-            least, most = self.get_int(f"group.{kind}.min.{what}"), self.get_int(f"group.{kind}.max.{what}")
-            reason = f"must be between group.{kind}.min.{what} ({least}) and group.{kind}.max.{what} ({most})"
-            self._require(least <= self.get_int(f"group.{kind}.{what}") <= most, f"group.{kind}.{what}", reason)
-        interval = self.get_int("group.consumer.heartbeat.interval.ms")
-        reason = f"must be greater than group.consumer.heartbeat.interval.ms ({interval})"
-        longer = self.get_int("group.consumer.session.timeout.ms") > interval
-        self._require(longer, "group.consumer.session.timeout.ms", reason)
+            self._check_group_bounds(kind, "assignment.interval.ms")
+        for what in ("record.lock.duration.ms", "delivery.count.limit", "partition.max.record.locks"):
+            self._check_group_bounds("share", what)
+        for kind in ("consumer", "share"):
+            interval = self.get_int(f"group.{kind}.heartbeat.interval.ms")
+            reason = f"must be greater than group.{kind}.heartbeat.interval.ms ({interval})"
+            longer = self.get_int(f"group.{kind}.session.timeout.ms") > interval
+            self._require(longer, f"group.{kind}.session.timeout.ms", reason)
+
+    def _check_group_bounds(self, kind: str, what: str) -> None:
+        """Check a key of groups that has a least and a largest value for single groups."""
+        name = f"group.{kind}.{what}"
+        least, most = self.get_int(f"group.{kind}.min.{what}"), self.get_int(f"group.{kind}.max.{what}")
+        reason = f"must be at least group.{kind}.min.{what} ({least})"
+        self._require(least <= most, f"group.{kind}.max.{what}", reason)
+        reason = f"must be between group.{kind}.min.{what} ({least}) and group.{kind}.max.{what} ({most})"
+        self._require(least <= self.get_int(name) <= most, name, reason)

@@ -5,7 +5,7 @@ Source: org.apache.kafka.clients.consumer.ConsumerConfig (4.1), and kafka-python
 
 from __future__ import annotations
 
-import re
+from functools import partial
 from typing import Final
 
 from kafkapy.config.clients import COMMON, ClientConfigDef
@@ -18,46 +18,17 @@ from kafkapy.config.config_def import (
     non_empty,
     one_of_ignoring_case,
 )
+from kafkapy.config.durations import is_reset
 from kafkapy.types import ConfigType
 
-__all__ = ["BY_DURATION", "CONSUMER", "duration_ms"]
+__all__ = ["CONSUMER"]
 
 STRING, INT, LONG, LIST = ConfigType.STRING, ConfigType.INT, ConfigType.LONG, ConfigType.LIST
 BOOLEAN, CLASS = ConfigType.BOOLEAN, ConfigType.CLASS
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 K = ConfigKey
 
-BY_DURATION: Final = "by_duration:"
-RESETS: Final = ("latest", "earliest", "none")
-
-_DURATION = re.compile(
-    r"P(?:([0-9]+)D)?(?:T(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+)(?:\.([0-9]{1,9}))?S)?)?\Z", re.IGNORECASE | re.ASCII
-)
-_MS_PER: Final = (86_400_000, 3_600_000, 60_000, 1000)
-
-
-def duration_ms(text: str) -> int:
-    """ms of an ISO 8601 duration, such as P1DT2H30M5.5S.
-
-    It may have days, hours, minutes and seconds. ValueError for another text.
-    """
-    match = _DURATION.match(text) if len(text) < 128 else None
-    if match is None or not any(match.groups()) or text[-1] in "tT":
-        raise ValueError(f"{text[:64]!r} is not an ISO 8601 duration such as P7D or PT1H30M")
-    whole = sum(int(part) * ms for part, ms in zip(match.groups()[:4], _MS_PER, strict=True) if part)
-    return whole + int((match[5] or "").ljust(3, "0")[:3])
-
-
-def _is_reset(value: str) -> bool:
-    if value in RESETS:
-        return True
-    if not value.startswith(BY_DURATION):
-        return False
-    try:
-        duration_ms(value.removeprefix(BY_DURATION))
-    except ValueError:
-        return False
-    return True
+_is_reset = partial(is_reset, words=("latest", "earliest", "none"))
 
 
 # fmt: off

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kafkapy.config import store_keys
 from kafkapy.config.accepted_keys import ACCEPTED_KEYS
 from kafkapy.config.broker import BROKER_CONFIG_DEF
-from kafkapy.config.group import BROKER_KEYS, GROUP_CONFIG_DEF
+from kafkapy.config.group import GROUP_CONFIG_DEF, WITH_EFFECT
 from kafkapy.config.security_keys import SSL_KEYS
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NOTHING_READS: Final = (
     "sasl.client.*", "sasl.kerberos.min.*", "sasl.kerberos.ticket.*", "sasl.login.refresh.*",
-    "sasl.mechanism.controller.*", "remote.*", "group.share.*", "controller.quorum.*",
+    "sasl.mechanism.controller.*", "remote.*", "controller.quorum.*",
     "zookeeper.metadata.migration.*", "metadata.log.max.*",
     "metadata.log.segment.*", "metadata.max.*", "kafka.metrics.*",
     "alter.log.dirs.replication.quota.*", "log.local.retention.*",
@@ -32,7 +32,8 @@ _SINGLE_KEYS: Final = frozenset((
     "broker.heartbeat.interval.ms", "broker.session.timeout.ms",
     "delete.records.purgatory.purge.interval.requests", "early.start.listeners", "eligible.leader.replicas.enable",
     "fetch.purgatory.purge.interval.requests", "group.coordinator.append.linger.ms", "group.coordinator.new.enable",
-    "group.coordinator.threads", "initial.broker.registration.timeout.ms",
+    "group.coordinator.threads", "group.share.enable", "group.share.max.groups",
+    "initial.broker.registration.timeout.ms",
     "log.cleaner.io.buffer.size", "log.dir.failure.timeout.ms", "log.message.format.version", "log.preallocate",
     "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
     "offsets.commit.required.acks", "process.roles",
@@ -42,7 +43,7 @@ _SINGLE_KEYS: Final = frozenset((
     "sasl.oauthbearer.header.urlencode", "sasl.oauthbearer.token.endpoint.url",
     "ssl.engine.factory.class", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",
     "ssl.trustmanager.algorithm", "socket.connection.setup.timeout.ms",
-    "transaction.state.log.load.buffer.size", "unclean.leader.election.interval.ms",
+    "unclean.leader.election.interval.ms",
     "unstable.api.versions.enable", "unstable.feature.versions.enable", "zookeeper.clientCnxnSocket",
 ))  # fmt: skip
 
@@ -104,8 +105,8 @@ TOPIC_WITHOUT_EFFECT: Final = frozenset((
 ))  # fmt: skip
 """Topic keys that no code reads, or only checks."""
 
-GROUP_WITHOUT_EFFECT: Final = frozenset(GROUP_CONFIG_DEF.names) - BROKER_KEYS.keys()
-"""Group keys that no code reads: keys of share groups and streams groups, and of constants."""
+GROUP_WITHOUT_EFFECT: Final = frozenset(GROUP_CONFIG_DEF.names) - WITH_EFFECT
+"""Group keys that no code reads: keys of streams groups, and of constants."""
 
 
 def has_effect(config: BrokerConfig, name: str) -> bool:

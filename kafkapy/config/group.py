@@ -6,6 +6,7 @@ A group's key overrides the broker's key. Source: org.apache.kafka.coordinator.g
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkapy.config.broker_keys import NO_EFFECT
@@ -15,10 +16,11 @@ from kafkapy.config.config_def import (
     Importance,
     Validator,
     at_least,
+    checked_by,
     format_value,
-    matches,
     one_of,
 )
+from kafkapy.config.durations import is_reset
 from kafkapy.config.entries import ConfigEntry, ConfigSynonym
 from kafkapy.config.suggestions import did_you_mean
 from kafkapy.errors import ConfigError
@@ -28,10 +30,20 @@ if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
 
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
-_RESET = matches(r"(?i:latest|earliest|by_duration:P.+)", "latest, earliest or by_duration:PnDTnHnMn.nS")
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
+SHARE_SESSION_TIMEOUT: Final = "share.session.timeout.ms"
+SHARE_HEARTBEAT_INTERVAL: Final = "share.heartbeat.interval.ms"
+SHARE_ASSIGNMENT_INTERVAL: Final = "share.assignment.interval.ms"
+SHARE_RECORD_LOCK_DURATION: Final = "share.record.lock.duration.ms"
+SHARE_DELIVERY_COUNT_LIMIT: Final = "share.delivery.count.limit"
+SHARE_MAX_RECORD_LOCKS: Final = "share.partition.max.record.locks"
+SHARE_OFFSET_RESET: Final = "share.auto.offset.reset"
+SHARE_ISOLATION_LEVEL: Final = "share.isolation.level"
+SHARE_RENEW: Final = "share.renew.acknowledge.enable"
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_COPY: Final = "errors.deadletterqueue.copy.record.enable"
 
 
 class _BrokerKeys(NamedTuple):
@@ -53,7 +65,38 @@ BROKER_KEYS: Final[Mapping[str, _BrokerKeys]] = {
         "group.consumer.min.heartbeat.interval.ms",
         "group.consumer.max.heartbeat.interval.ms",
     ),
+    SHARE_SESSION_TIMEOUT: _BrokerKeys(
+        "group.share.session.timeout.ms", "group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"
+    ),
+    SHARE_HEARTBEAT_INTERVAL: _BrokerKeys(
+        "group.share.heartbeat.interval.ms",
+        "group.share.min.heartbeat.interval.ms",
+        "group.share.max.heartbeat.interval.ms",
+    ),
+    SHARE_ASSIGNMENT_INTERVAL: _BrokerKeys(
+        "group.share.assignment.interval.ms",
+        "group.share.min.assignment.interval.ms",
+        "group.share.max.assignment.interval.ms",
+    ),
+    SHARE_RECORD_LOCK_DURATION: _BrokerKeys(
+        "group.share.record.lock.duration.ms",
+        "group.share.min.record.lock.duration.ms",
+        "group.share.max.record.lock.duration.ms",
+    ),
+    SHARE_DELIVERY_COUNT_LIMIT: _BrokerKeys(
+        "group.share.delivery.count.limit",
+        "group.share.min.delivery.count.limit",
+        "group.share.max.delivery.count.limit",
+    ),
+    SHARE_MAX_RECORD_LOCKS: _BrokerKeys(
+        "group.share.partition.max.record.locks",
+        "group.share.min.partition.max.record.locks",
+        "group.share.max.partition.max.record.locks",
+    ),
 }
+
+_LIVES: Final = ((SESSION_TIMEOUT, HEARTBEAT_INTERVAL), (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL))
+"""Sessions, and the heartbeats that keep them alive."""
 
 
 def _accepted(
@@ -65,18 +108,7 @@ def _accepted(
 ACCEPTED: Final = (
     _accepted("consumer.assignment.interval.ms", INT, 1000, at_least(0)),
     _accepted("consumer.assignor.offload.enable", BOOLEAN, True, internal=True),
-    _accepted("errors.deadletterqueue.copy.record.enable", BOOLEAN, False),
-    _accepted("errors.deadletterqueue.topic.name", STRING, ""),
-    _accepted("share.assignment.interval.ms", INT, 1000, at_least(0)),
     _accepted("share.assignor.offload.enable", BOOLEAN, True, internal=True),
-    _accepted("share.auto.offset.reset", STRING, "latest", _RESET),
-    _accepted("share.delivery.count.limit", INT, 5, at_least(2)),
-    _accepted("share.heartbeat.interval.ms", INT, 5000, at_least(1)),
-    _accepted("share.isolation.level", STRING, "read_uncommitted", one_of("read_committed", "read_uncommitted")),
-    _accepted("share.partition.max.record.locks", INT, 2000, at_least(100)),
-    _accepted("share.record.lock.duration.ms", INT, 30000, at_least(1000)),
-    _accepted("share.renew.acknowledge.enable", BOOLEAN, True),
-    _accepted("share.session.timeout.ms", INT, 45000, at_least(1)),
     _accepted("streams.acceptable.recovery.lag", ConfigType.LONG, 10000, at_least(0), internal=True),
     _accepted("streams.assignment.interval.ms", INT, 1000, at_least(0)),
     _accepted("streams.assignor.name", STRING, None),
@@ -93,27 +125,46 @@ ACCEPTED: Final = (
 
 _OTHER_DEFAULTS: Final = {"streams.assignor.name": "streams.assignors"}
 
+
+def _key(name: str, type_: ConfigType, default: Any, validator: Validator | None, doc: str) -> ConfigKey:
+    return ConfigKey(name, type_, default, validator, Importance.MEDIUM, doc)
+
+
+# fmt: off
+SHARE_KEYS: Final = (
+    _key(SHARE_SESSION_TIMEOUT, INT, 45000, at_least(1), "Session timeout in ms of a share group's members."),
+    _key(SHARE_HEARTBEAT_INTERVAL, INT, 5000, at_least(1), "Heartbeat interval in ms of a share group's members."),
+    _key(SHARE_ASSIGNMENT_INTERVAL, INT, 1000, at_least(0),
+         "Least time in ms between two assignments of a share group."),
+    _key(SHARE_RECORD_LOCK_DURATION, INT, 30000, at_least(1000), "Lock time in ms of a delivered record."),
+    _key(SHARE_DELIVERY_COUNT_LIMIT, INT, 5, at_least(2), "Largest number of deliveries of a record."),
+    _key(SHARE_MAX_RECORD_LOCKS, INT, 2000, at_least(100), "Largest number of records in flight in a partition."),
+    _key(SHARE_OFFSET_RESET, STRING, "latest",
+         checked_by(partial(is_reset, words=("latest", "earliest")), "latest, earliest or by_duration:PnDTnHnMn.nS"),
+         "Start of a share group in a partition that it has not read: latest, earliest, or by_duration:PT1H (the "
+         "records of the last hour)."),
+    _key(SHARE_ISOLATION_LEVEL, STRING, "read_uncommitted", one_of("read_committed", "read_uncommitted"),
+         "read_committed: the group gets no records of aborted and open transactions."),
+    _key(SHARE_RENEW, BOOLEAN, True, None, "Whether members may renew the lock of a record (KIP-1222)."),
+    _key(DEAD_LETTER_TOPIC, STRING, "",
+         checked_by(lambda name: not name.startswith("__"), 'a name that does not begin with "__"'),
+         "Topic for records that the group rejects or delivers too often (KIP-1191). Empty: they are dropped."),
+    _key(DEAD_LETTER_COPY, BOOLEAN, False, None,
+         "Whether a dead letter has the record's key and value, and not only headers about it."),
+)
+# fmt: on
+
 GROUP_CONFIG_DEF: Final = ConfigDef(
     [
-        ConfigKey(
-            SESSION_TIMEOUT,
-            ConfigType.INT,
-            45000,
-            at_least(1),
-            Importance.MEDIUM,
-            "Session timeout in ms of the consumer protocol (KIP-848).",
-        ),
-        ConfigKey(
-            HEARTBEAT_INTERVAL,
-            ConfigType.INT,
-            5000,
-            at_least(1),
-            Importance.MEDIUM,
-            "Heartbeat interval in ms of the consumer protocol.",
-        ),
+        _key(SESSION_TIMEOUT, INT, 45000, at_least(1), "Session timeout in ms of the consumer protocol (KIP-848)."),
+        _key(HEARTBEAT_INTERVAL, INT, 5000, at_least(1), "Heartbeat interval in ms of the consumer protocol."),
+        *SHARE_KEYS,
         *ACCEPTED,
     ]
 )
+
+WITH_EFFECT: Final = BROKER_KEYS.keys() | {key.name for key in SHARE_KEYS}
+"""Keys that the coordinators read."""
 
 
 def _broker_key(name: str, broker: BrokerConfig) -> str | None:
@@ -122,35 +173,43 @@ def _broker_key(name: str, broker: BrokerConfig) -> str | None:
     return found if found in broker.definition else None
 
 
-def parse_group(overrides: Mapping[str, str]) -> dict[str, int]:
+def bounds_of(broker: BrokerConfig) -> dict[str, tuple[int, int]]:
+    """The least and the largest value of the group keys that the broker bounds."""
+    return {name: (broker.get_int(keys.least), broker.get_int(keys.most)) for name, keys in BROKER_KEYS.items()}
+
+
+def parse_group(overrides: Mapping[str, str]) -> dict[str, Any]:
     """The group's keys with an effect, parsed.
 
     ConfigError (INVALID_CONFIG) for an unknown key, and for a value that is not allowed.
     """
-    values: dict[str, int] = {}
+    values: dict[str, Any] = {}
     for name, raw in overrides.items():
         key = GROUP_CONFIG_DEF.get(name)
         if key is None:
             question = did_you_mean(name, GROUP_CONFIG_DEF.names)
             raise ConfigError(name, raw, "is not a group configuration key" + (f"; {question}" if question else ""))
         value = key.parse(raw)
-        if name in BROKER_KEYS:
+        if name in WITH_EFFECT:
             values[name] = value
     return values
 
 
 def validate_group(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
     """Check a group's configuration: each key, its bounds, contradictions. ConfigError."""
-    values: dict[str, Any] = {name: broker.get_int(keys.default) for name, keys in BROKER_KEYS.items()}
-    values.update(parse_group(overrides))
+    given = parse_group(overrides)
     for name, keys in BROKER_KEYS.items():
-        value = values[name]
+        if name not in given:
+            continue
+        value = given[name]
         if value < broker.get_int(keys.least):
             raise ConfigError(name, value, f"must be greater than or equal to {keys.least}")
         if value > broker.get_int(keys.most):
             raise ConfigError(name, value, f"must be less than or equal to {keys.most}")
-    if values[SESSION_TIMEOUT] <= values[HEARTBEAT_INTERVAL]:
-        raise ConfigError(SESSION_TIMEOUT, values[SESSION_TIMEOUT], f"must be greater than {HEARTBEAT_INTERVAL}")
+    for session, heartbeat in _LIVES:
+        values = {name: given.get(name, broker.get_int(BROKER_KEYS[name].default)) for name in (session, heartbeat)}
+        if given.keys() & values.keys() and values[session] <= values[heartbeat]:
+            raise ConfigError(session, values[session], f"must be greater than {heartbeat}")
 
 
 def describe_group(

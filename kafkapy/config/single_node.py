@@ -11,6 +11,8 @@ SINGLE_NODE: Final[Mapping[str, str]] = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
 """Internal topics have one replica, and a group does not wait for more members."""

@@ -1,19 +1,20 @@
 """One hosted shard: its state, and the queues of its operations.
 
-The shard is code of the group or transaction coordinator. The runtime owns everything here, on the control loop's
+The shard is code of one of the coordinators. The runtime owns everything here, on the control loop's
 thread.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 from kafkapy.coordinator.clock import Clock
-from kafkapy.coordinator.loader import Applies, Load
+from kafkapy.coordinator.loader import Applies, Load, NotesOffsets
+from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Later, ProducerStamp, Result
 from kafkapy.coordinator.shard_timer import ShardTimer
 from kafkapy.errors import KafkaError
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 class Shard(Applies, Protocol):
-    """The state of one partition's groups or transactions.
+    """The state of one partition's groups, transactions or share-partitions.
 
     Made by the runtime for a load, and used until it is unloaded; every method runs on the control loop's thread.
     """
@@ -48,8 +49,8 @@ class ShardState(Enum):
 
 
 @dataclass(slots=True)
-class LoadTimes:
-    """Durations of loads in ms since the broker's start, for metrics."""
+class Durations:
+    """Durations in ms since the broker's start, for metrics."""
 
     count: int = 0
     total_ms: int = 0
@@ -83,6 +84,8 @@ class PendingOperation:
     producer: ProducerStamp | None = None
     encoded_bytes: int = 0
     """Bytes of the records in a batch, at most."""
+    records: Sequence[CoordinatorRecord] = ()
+    """The records themselves, for a shard that notes offsets."""
     end_offset: int = -1
     committed: bool = False
     limited: bool = False
@@ -137,9 +140,13 @@ class HostedShard(Generic[S]):
         self.leader_epoch = leader_epoch
         self.state = ShardState.LOADING
         self.shard: S
+        self.notes: NotesOffsets | None = None
+        """The shard, when it notes the offsets of its records."""
         self.timer: ShardTimer[S]
         self.load: Load | None = None
         self.unwritten: deque[PendingOperation] = deque()
+        self.unwritten_bytes = 0
+        """Bytes of the records in `unwritten`, at most."""
         self.uncommitted: deque[PendingOperation] = deque()
         self.appending = False
         """An append is in progress. `uncommitted` entries without an end offset are part of it, or wait for it."""

@@ -7,9 +7,9 @@ with millions of records does not hold up heartbeats of groups in other partitio
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.records import CoordinatorRecord, RecordTypes
@@ -33,9 +33,19 @@ class Applies(Protocol):
         """Apply the end of a producer's transaction."""
 
 
+@runtime_checkable
+class NotesOffsets(Protocol):
+    """A shard that needs the offsets of its records, to prune the log."""
+
+    def stored_at(self, record: CoordinatorRecord, offset: int) -> None:
+        """Note the offset of a record of the log, which `apply` has got before. Offsets only grow."""
+
+
 @dataclass(slots=True)
 class _Batch:
     records: list[CoordinatorRecord]
+    offsets: Sequence[int]
+    """The offsets of the records, for a target that notes them."""
     producer_id: int
     producer_epoch: int
     committed: bool | None
@@ -59,6 +69,7 @@ class Load:
     ) -> None:
         self._partition = partition
         self._target = target
+        self._notes = target if isinstance(target, NotesOffsets) else None
         self._types = types
         self._writer = writer
         self._clock = clock
@@ -89,8 +100,9 @@ class Load:
 
     def _decode(self, batch: LoadedBatch) -> _Batch:
         """Decode a batch on a worker thread."""
-        records = []
-        for key, value in batch.records:
+        records: list[CoordinatorRecord] = []
+        offsets: list[int] = []
+        for index, (key, value) in enumerate(batch.records):
             try:
                 record = self._types.decode(key, value)
             except CorruptMessageError as error:
@@ -99,10 +111,12 @@ class Load:
                 continue
             if record is None:
                 self._skipped(logging.WARNING, "the type of its key is unknown")
-            else:
-                records.append(record)
+                continue
+            records.append(record)
+            if self._notes is not None:
+                offsets.append(batch.offsets[index])
         producer_id = batch.producer_id if batch.is_transactional else -1
-        return _Batch(records, producer_id, batch.producer_epoch, batch.committed)
+        return _Batch(records, offsets, producer_id, batch.producer_epoch, batch.committed)
 
     def _skipped(self, level: int, reason: str) -> None:
         """Count a skipped record, and log the first of a load."""
@@ -132,6 +146,9 @@ class Load:
             return 1
         for record in batch.records:
             self._target.apply(record, batch.producer_id, batch.producer_epoch)
+        if self._notes is not None:
+            for record, offset in zip(batch.records, batch.offsets, strict=True):
+                self._notes.stored_at(record, offset)
         self.records += len(batch.records)
         return len(batch.records)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kafkapy import errors
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafka.coordinator.Peers")
 
+Destination = TypeVar("Destination", bound=Hashable)
 Item = TypeVar("Item")
 
 LeaderOf = Callable[[TopicPartition], "int | None"]
@@ -101,8 +102,10 @@ class SenderPeers:
             await self._sender.close()
 
 
-class RequestQueues(Generic[Item]):
-    """Items on their way to other brokers; one request in flight to each broker.
+class RequestQueues(Generic[Destination, Item]):
+    """Items on their way to other brokers; one request in flight to each destination.
+
+    A destination is a broker, or a broker and something else that requests are apart by.
 
     Used on the clock's thread. `take` removes the items of the next request from a queue. `send` sends them.
     `answered` gets the items of a request with its response or its error.
@@ -112,41 +115,41 @@ class RequestQueues(Generic[Item]):
         self,
         clock: Clock,
         take: Callable[[deque[Item]], list[Item]],
-        send: Callable[[int, Sequence[Item]], Later[Any]],
+        send: Callable[[Destination, Sequence[Item]], Later[Any]],
         answered: Callable[[Sequence[Item], Later[Any]], None],
     ) -> None:
         self._clock = clock
         self._take = take
         self._send = send
         self._answered = answered
-        self._queues: dict[int, deque[Item]] = {}
-        """Items to send, by broker id. A broker is in here while it has a request in flight, or one that is due."""
+        self._queues: dict[Destination, deque[Item]] = {}
+        """Items to send. A destination is in here while it has a request in flight, or one that is due."""
         self._closed = False
 
-    def add(self, broker_id: int, item: Item) -> None:
-        """Send an item with the next request to a broker.
+    def add(self, destination: Destination, item: Item) -> None:
+        """Send an item with the next request to a destination.
 
         That leaves in the next turn of the loop, or after the request in flight.
         """
         if self._closed:
             self._answered([item], Later.failure(errors.NetworkExceptionError("The broker is being stopped")))
             return
-        queue = self._queues.get(broker_id)
+        queue = self._queues.get(destination)
         if queue is None:
-            queue = self._queues[broker_id] = deque()
-            self._clock.call_soon(lambda: self._next(broker_id))
+            queue = self._queues[destination] = deque()
+            self._clock.call_soon(lambda: self._next(destination))
         queue.append(item)
 
-    def remove(self, moved: Callable[[int, Item], bool]) -> list[Item]:
+    def remove(self, moved: Callable[[Destination, Item], bool]) -> list[Item]:
         """Remove and return items that are not in flight.
 
-        `moved(broker_id, item)` selects them.
+        `moved(destination, item)` selects them.
         """
         removed: list[Item] = []
-        for broker_id, queue in self._queues.items():
+        for destination, queue in self._queues.items():
             kept: list[Item] = []
             for item in queue:
-                (removed if moved(broker_id, item) else kept).append(item)
+                (removed if moved(destination, item) else kept).append(item)
             if len(kept) < len(queue):
                 queue.clear()
                 queue.extend(kept)
@@ -160,23 +163,23 @@ class RequestQueues(Generic[Item]):
         if waiting:
             self._answered(waiting, Later.failure(errors.NetworkExceptionError("The broker is being stopped")))
 
-    def _next(self, broker_id: int) -> None:
-        queue = self._queues.get(broker_id)
+    def _next(self, destination: Destination) -> None:
+        queue = self._queues.get(destination)
         if queue is None:
             return
         items = self._take(queue)
         if not items:
-            del self._queues[broker_id]
+            del self._queues[destination]
             return
 
         def ended(done: Later[Any]) -> None:
             # In the next turn: what `answered` puts into the queue goes along.
-            self._clock.call_soon(lambda: self._next(broker_id))
+            self._clock.call_soon(lambda: self._next(destination))
             self._answered(items, done)
 
         try:
-            later = self._send(broker_id, items)
+            later = self._send(destination, items)
         except Exception as error:
-            logger.exception("A request to broker %d cannot be sent", broker_id)
+            logger.exception("A request to broker %s cannot be sent", destination)
             later = Later.failure(error if isinstance(error, KafkaError) else errors.UnknownServerError())
         later.then(ended)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from kafkapy.coordinator.records import CoordinatorRecord
-from kafkapy.errors import ErrorCode
+from kafkapy.errors import ErrorCode, KafkaError, error_for
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -127,6 +127,26 @@ class Later(Generic[T]):
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
             callback(self)
+
+
+def without_too_large(reply: Later[T]) -> Later[T]:
+    """The reply; records that do not fit into a batch are UNKNOWN_SERVER_ERROR.
+
+    The coordinator's record is too large, not the client's message.
+    """
+    answer: Later[T] = Later()
+
+    def done(later: Later[T]) -> None:
+        error = later.error
+        if error is None:
+            answer.set(later.result())
+        elif isinstance(error, KafkaError) and error.code in TOO_LARGE:
+            answer.fail(error_for(ErrorCode.UNKNOWN_SERVER_ERROR, error.message))
+        else:
+            answer.fail(error)
+
+    reply.then(done)
+    return answer
 
 
 class ProducerStamp(NamedTuple):

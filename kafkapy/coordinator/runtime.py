@@ -24,11 +24,11 @@ An operation gets the shard and the wall-clock time in ms. One given to `write` 
 `Later` that will hold it), records, and perhaps `after`. It must either raise a KafkaError and have changed nothing, or
 succeed. It may change memory that is lost with the broker (who has joined, who waits); what must survive goes into
 records, and only `apply` changes it. Records are applied as soon as the operation has returned, so the next operation
-sees them; they are written at the end of the loop's turn, many operations in one batch. The disk may be slow: the
-writer appends on its own threads, one append to a partition at a time, and records that operations of that partition
-write meanwhile go into the next. While the disk is quick, the loop waits for the appends of a turn together. The reply
-goes out when the high watermark has passed the records. A `read` sees everything applied, and its reply waits until
-that is committed.
+sees them; they are written at the end of the loop's turn, or `linger_ms` later, many operations in one batch. The disk
+may be slow: the writer appends on its own threads, one append to a partition at a time, and records that operations of
+that partition write meanwhile go into the next. While the disk is quick, the loop waits for the appends of a turn
+together. The reply goes out when the high watermark has passed the records. A `read` sees everything applied, and its
+reply waits until that is committed.
 
 When an append fails, what was applied is not in the log: all that waits fails, and the shard is unloaded and loaded
 again. A foreseeable failure (no leader, too few replicas in sync, a record too large) is refused before the
@@ -53,15 +53,15 @@ Tests need neither a loop nor a disk: kafkapy.testing.coordinator has a VirtualC
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic
 
 from kafkapy import errors
 from kafkapy.coordinator.batches import build, encode
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.hosted import (
+    Durations,
     HostedShard,
-    LoadTimes,
     MarkerGuard,
     Operation,
     PendingOperation,
@@ -71,7 +71,7 @@ from kafkapy.coordinator.hosted import (
     T,
     Turn,
 )
-from kafkapy.coordinator.loader import Load
+from kafkapy.coordinator.loader import Load, NotesOffsets
 from kafkapy.coordinator.log_errors import translated, translated_failure
 from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.coordinator.records import RecordTypes
@@ -85,6 +85,8 @@ from kafkapy.types import CompressionType, TopicPartition
 
 APPENDS: Final = "appends"
 """Key of the one timeout for all appends: most end long before, and are not worth one each."""
+FLUSH: Final = "flush"
+"""Key of the timeout after which records wait for no others."""
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -104,10 +106,14 @@ class CoordinatorRuntime(Generic[S]):
         *,
         partition_count: Callable[[], int],
         write_timeout_ms: Callable[[], int] = lambda: 5000,
+        linger_ms: int = 0,
         compression: int = CompressionType.NONE,
         value_versions: Mapping[int, int] | None = None,
     ) -> None:
-        """`value_versions`: by key version, the newest version of a value that all brokers can read."""
+        """`value_versions`: by key version, the newest version of a value that all brokers can read.
+
+        `linger_ms`: the time in ms that records wait for others of later turns; up to 0 none.
+        """
         self.name = name
         self.topic = topic
         self.clock = clock
@@ -117,6 +123,7 @@ class CoordinatorRuntime(Generic[S]):
         self._writer = writer
         self._partition_count = partition_count
         self._write_timeout_ms = write_timeout_ms
+        self._linger_ms = linger_ms
         self._compression = compression
         self._value_versions = value_versions or {}
         self._hosted: dict[int, HostedShard[S]] = {}
@@ -124,7 +131,7 @@ class CoordinatorRuntime(Generic[S]):
         """Shards with records to write at the end of this turn."""
         self._appending: set[int] = set()
         """Partitions with an append in progress, also of an unloaded shard: a load waits for its end."""
-        self.load_times = LoadTimes()
+        self.load_times = Durations()
         self._stopped = False
         self._logger = logging.getLogger(f"kafka.coordinator.{name}")
         writer.on_committed(self._committed)
@@ -179,6 +186,7 @@ class CoordinatorRuntime(Generic[S]):
         number = partition.partition
         hosted.timer = ShardTimer(self.timer, lambda operation: self.write(number, operation), hosted)
         hosted.shard = self._make_shard(ShardContext(number, hosted.timer, self.clock))
+        hosted.notes = hosted.shard if isinstance(hosted.shard, NotesOffsets) else None
         started = self.clock.monotonic_ms()
 
         def done() -> None:
@@ -259,9 +267,14 @@ class CoordinatorRuntime(Generic[S]):
             return Later.failure(refusal)
         if not hosted.unwritten:
             if not self._unwritten:
-                self.clock.call_soon(self._flush_all)
+                self._flush_later(self._linger_ms)
             self._unwritten.append(hosted)
         hosted.unwritten.append(pending)
+        hosted.unwritten_bytes += size
+        if self._linger_ms > 0 and hosted.unwritten_bytes >= hosted.max_batch_bytes:
+            self._flush_later(0)
+        if hosted.notes is not None:
+            pending.records = result.records
         self._apply(hosted, result)
         return later
 
@@ -386,6 +399,13 @@ class CoordinatorRuntime(Generic[S]):
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
+    def _flush_later(self, linger_ms: int) -> None:
+        if linger_ms > 0:
+            self.timer.schedule(FLUSH, linger_ms, self._flush_all)
+        else:
+            self.timer.cancel(FLUSH)
+            self.clock.call_soon(self._flush_all)
+
     def _flush_all(self) -> None:
         self._writer.together(self._flush_each)
 
@@ -406,6 +426,7 @@ class CoordinatorRuntime(Generic[S]):
             return
         written = list(hosted.unwritten)
         hosted.unwritten.clear()
+        hosted.unwritten_bytes = 0
         hosted.uncommitted.extend(written)
 
         def ended(outcome: int | Exception) -> None:
@@ -419,6 +440,8 @@ class CoordinatorRuntime(Generic[S]):
                 )
                 self._reload(hosted, translated_failure(outcome))
                 return
+            if hosted.notes is not None:
+                _note_offsets(hosted.notes, written, outcome)
             waiting = [pending for pending in hosted.uncommitted if pending.end_offset < 0]
             for pending in waiting:
                 pending.end_offset = outcome
@@ -527,6 +550,13 @@ class CoordinatorRuntime(Generic[S]):
             reply.then(lambda done: _hand_over(done, pending.later))
         else:
             pending.later.set(reply)
+
+
+def _note_offsets(notes: NotesOffsets, written: Iterable[PendingOperation], end_offset: int) -> None:
+    """Tell a shard the offsets of records that were appended together."""
+    records = [record for pending in written for record in pending.records]
+    for offset, record in enumerate(records, end_offset - len(records)):
+        notes.stored_at(record, offset)
 
 
 def _hand_over(done: Later[Any], later: Later[Any]) -> None:

@@ -7,11 +7,12 @@ kafkapy.testing.coordinator.MemoryWriter keeps its log in memory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkapy import errors
-from kafkapy.records.batches import decode_records, iter_batches
+from kafkapy.records.batches import BatchView, decode_records, iter_batches
 from kafkapy.records.control import read_control_batch
 from kafkapy.types import TopicPartition
 
@@ -38,6 +39,8 @@ class LoadedBatch(NamedTuple):
     is_transactional: bool = False
     committed: bool | None = None
     """Whether the transaction of a marker was committed; None for a batch of records."""
+    offsets: Sequence[int] = ()
+    """The offsets of the records."""
 
 
 class LoadedChunk(NamedTuple):
@@ -131,11 +134,12 @@ class PartitionLogWriter:
     def __init__(
         self,
         replicas: HostsPartitions,
-        load_bytes: int = DEFAULT_LOAD_BYTES,
+        load_bytes: Mapping[str, int] = MappingProxyType({}),
         appender: LogAppender | None = None,
     ) -> None:
         """Create the writer.
 
+        `load_bytes` are the bytes of one read when a partition is loaded, by topic.
         `appender` runs the appends on threads of the log's directory; without one they run at once.
         """
         self._replicas = replicas
@@ -242,8 +246,9 @@ class PartitionLogWriter:
         end = log.log_end_offset
         if start >= end:
             return LoadedChunk([], start, at_end=True)
+        load_bytes = self._load_bytes.get(partition.topic, DEFAULT_LOAD_BYTES)
         try:
-            data, *_ = log.read(start, self._load_bytes, isolation=READ_TO_LOG_END, leader_only=True)
+            data, *_ = log.read(start, load_bytes, isolation=READ_TO_LOG_END, leader_only=True)
         except OSError as error:
             raise errors.KafkaStorageError(f"The log of {partition} cannot be read: {error}") from error
         loaded: list[LoadedBatch] = []
@@ -252,13 +257,9 @@ class PartitionLogWriter:
             if batch.next_offset <= start:
                 continue
             next_offset = batch.next_offset
-            if batch.is_control:
-                marker = read_control_batch(batch)
-                if marker is not None:
-                    loaded.append(LoadedBatch([], batch.producer_id, batch.producer_epoch, True, marker.committed))
-                continue
-            records = [(r.key or b"", r.value) for r in decode_records(batch) if r.offset >= start]
-            loaded.append(LoadedBatch(records, batch.producer_id, batch.producer_epoch, batch.is_transactional))
+            found = loaded_batch(batch, start)
+            if found is not None:
+                loaded.append(found)
         return LoadedChunk(loaded, next_offset, at_end=next_offset >= end or next_offset == start)
 
     def sync(self, partition: TopicPartition) -> None:
@@ -288,6 +289,19 @@ class PartitionLogWriter:
     def _tell(self, partition: TopicPartition) -> None:
         for listener in self._listeners:
             listener(partition)
+
+
+def loaded_batch(batch: BatchView, start: int) -> LoadedBatch | None:
+    """The records of a batch from an offset on, or a marker; None for another control batch."""
+    if batch.is_control:
+        marker = read_control_batch(batch)
+        if marker is None:
+            return None
+        return LoadedBatch([], batch.producer_id, batch.producer_epoch, True, marker.committed)
+    kept = [record for record in decode_records(batch) if record.offset >= start]
+    records = [(record.key or b"", record.value) for record in kept]
+    producer = batch.producer_id, batch.producer_epoch, batch.is_transactional
+    return LoadedBatch(records, *producer, offsets=[record.offset for record in kept])
 
 
 def _led_epoch(log: PartitionLog) -> int:

@@ -3,8 +3,8 @@
 Clients and other brokers may count on a finalized level. /feature of the metadata store holds the cluster's levels; the
 controller writes it. Source: org.apache.kafka.server.common.Feature and MetadataVersion, Kafka 4.4.
 
-share.version, streams.version and eligible.leader.replicas.version are not here: this broker has none of the three, so
-no level of them can be finalized. kraft.version belongs to KRaft's quorum.
+streams.version and eligible.leader.replicas.version are not here: this broker has neither, so no level of them can be
+finalized. kraft.version belongs to KRaft's quorum.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 """1: version 1 of the transaction log's values. 2: an epoch for each transaction, and partitions that the broker adds
 (KIP-890)."""
+SHARE_VERSION: Final = "share.version"
+"""1: share groups (KIP-932). 2: dead letters of share groups (KIP-1191)."""
 
 _RELEASES: Final = (
     ("3.3", 3, 7, ""),
@@ -60,6 +62,7 @@ FEATURES: Final = (
     Feature(METADATA_VERSION, MIN_METADATA_LEVEL, MAX_METADATA_LEVEL),
     Feature(GROUP_VERSION, 0, 1, {1: 22}),
     Feature(TRANSACTION_VERSION, 0, 2, {2: 24}),
+    Feature(SHARE_VERSION, 0, 2, {1: 28, 2: 31}),
 )
 BY_NAME: Final[Mapping[str, Feature]] = {each.name: each for each in FEATURES}
 

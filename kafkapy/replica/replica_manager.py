@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -136,8 +135,8 @@ class ReplicaManager:
         self._readers: dict[Path | None, ThreadPoolExecutor] = {}
         self.leadership_listeners: list[LeadershipListener] = []
         """Coordinators' callbacks, on the control loop, when this broker begins or ceases to lead a partition."""
-        self.deletion_listeners: list[Callable[[AbstractSet[str]], None]] = []
-        """Called on the control loop with the names of topics that were deleted together, hosted here or not."""
+        self.deletion_listeners: list[Callable[[Mapping[str, UUID]], None]] = []
+        """Called on the control loop with the topics that were deleted together, hosted here or not: name to id."""
         configs.listen(CONFIG_TOPICS, self._topic_config_changed)
 
     def follow_with(self, fetchers: ReplicaFetcherManager) -> None:
@@ -372,6 +371,7 @@ class ReplicaManager:
             return BrokerResponse()
 
     async def _apply_metadata(self, request: UpdateMetadata) -> None:
+        before = self._cache.snapshot.topics
         deleted = await self._cache.update_in_slices(request)
         self.replication.set_live_brokers(request.live_brokers)
         self.deletions.check()
@@ -380,10 +380,10 @@ class ReplicaManager:
         async for topic_partition, each in in_slices(request.partitions.items()):
             if topic_partition not in self._partitions and topic_partition.topic in topics:
                 self._table.set_leader(*topic_partition, each.state.leader, each.state.leader_epoch)
-        gone: set[str] = set()
+        gone: dict[str, UUID] = {}
         async for topic, _ in in_slices(deleted):
-            if topic not in topics:
-                gone.add(topic)
+            if topic not in topics and topic in before:
+                gone[topic] = before[topic].topic_id
         async for topic in in_slices(gone):
             self._table.remove_topic(topic)
             self._partition_counts.pop(topic, None)
@@ -542,14 +542,16 @@ class ReplicaManager:
             threads = self._readers[directory] = ThreadPoolExecutor(READERS, thread_name_prefix="replica-reads")
         return await self._loop.run_in_executor(threads, lambda: self._reading(read, *arguments))
 
-    async def delete_records(self, topic_partition: TopicPartition, offset: int) -> DeletedRecords:
+    async def delete_records(
+        self, topic_partition: TopicPartition, offset: int, *, of_internal_topic: bool = False
+    ) -> DeletedRecords:
         """Move the log start to `offset`.
 
-        `offset` -1: the high watermark.
+        `offset` -1: the high watermark. `of_internal_topic`: the topic's own coordinator asks.
 
         OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (a compacted topic), INVALID_TOPIC_EXCEPTION (Kafka's own topics).
         """
-        if is_internal(topic_partition.topic):
+        if is_internal(topic_partition.topic) and not of_internal_topic:
             raise errors.InvalidTopicError(f"Cannot delete records of internal topic {topic_partition.topic}")
         log = self.partition(topic_partition).local_log()
         if "delete" not in log.config.cleanup_policy:

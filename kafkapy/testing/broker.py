@@ -41,6 +41,7 @@ DEFAULTS: Final[dict[str, str]] = {
     "num.network.threads": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
     **SINGLE_NODE,
     "log.cleaner.dedupe.buffer.size": str(2 << 20),
     "log.segment.delete.delay.ms": "0",

@@ -72,6 +72,8 @@ class Cluster:
             "offsets.topic.replication.factor": copies,
             "transaction.state.log.replication.factor": copies,
             "transaction.state.log.min.isr": enough,
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": enough,
             "controlled.shutdown.retry.backoff.ms": "100",
             "replica.fetch.backoff.ms": "50",
         } | {name.replace("_", "."): value for name, value in overrides.items()}

@@ -10,11 +10,10 @@ from typing import TypeVar
 from uuid import uuid5
 
 from kafkapy import errors
-from kafkapy.coordinator.writer import Appended, CommittedListener, LoadedBatch, LoadedChunk
+from kafkapy.coordinator.writer import Appended, CommittedListener, LoadedChunk, loaded_batch
 from kafkapy.metadata.cache import MetadataSnapshot, PartitionMetadata, TopicMetadata
 from kafkapy.metadata.znodes import BrokerRegistration
-from kafkapy.records.batches import decode_records, iter_batches
-from kafkapy.records.control import read_control_batch
+from kafkapy.records.batches import iter_batches
 from kafkapy.types import ZERO_UUID, Endpoint, TopicPartition
 
 T = TypeVar("T")
@@ -133,6 +132,8 @@ class MemoryWriter:
     def __init__(self) -> None:
         self.batches: dict[TopicPartition, list[bytes]] = {}
         self.ends: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        """Offsets below which records were deleted."""
         self.replicate = True
         self.slow = False
         self.failure: Exception | None = None
@@ -191,8 +192,9 @@ class MemoryWriter:
         for batch in iter_batches(batches, check_crc=True):
             if batch.size > self.max_bytes:
                 raise errors.MessageTooLargeError(f"{batch.size} bytes")
-            log.append(batch.to_bytes())
-            self.ends[partition] = self.ends.get(partition, 0) + batch.last_offset_delta + 1
+            base = self.ends.get(partition, 0)
+            log.append(base.to_bytes(8, "big") + batch.to_bytes()[8:])
+            self.ends[partition] = base + batch.last_offset_delta + 1
         if self.replicate:
             self._committed[partition] = self.ends[partition]
         return self.ends[partition]
@@ -236,13 +238,7 @@ class MemoryWriter:
         index = max(offset, 0)
         if index >= len(log):
             return LoadedChunk([], index, at_end=True)
-        loaded = []
-        for batch in iter_batches(log[index]):
-            if batch.is_control:
-                marker = read_control_batch(batch)
-                assert marker is not None
-                loaded.append(LoadedBatch([], batch.producer_id, batch.producer_epoch, True, marker.committed))
-            else:
-                records = [(record.key or b"", record.value) for record in decode_records(batch)]
-                loaded.append(LoadedBatch(records, batch.producer_id, batch.producer_epoch, batch.is_transactional))
+        start = self.log_starts.get(partition, 0)
+        found = [loaded_batch(batch, start) for batch in iter_batches(log[index])]
+        loaded = [each for each in found if each is not None]
         return LoadedChunk(loaded, index + 1, at_end=index + 1 >= len(log))

@@ -36,6 +36,8 @@ KEYS = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "auto.leader.rebalance.enable": "false",

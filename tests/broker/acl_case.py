@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from broker.acting import ActingClient
+from broker.handlers.share_states import ShareStates
 from waiting import wait_until
 
 from kafkapy.broker.handlers import SERVED
@@ -46,7 +47,8 @@ class World:
     def __init__(self, admin: ActingClient) -> None:
         number = f"{next(_numbers):04d}"
         self.topic, self.new_topic = f"topic-{number}", f"new-{number}"
-        self.group, self.txn, self.cluster = f"group-{number}", f"txn-{number}", "kafka-cluster"
+        self.group, self.new_group = f"group-{number}", f"new-group-{number}"
+        self.txn, self.cluster = f"txn-{number}", "kafka-cluster"
         self.topic_id: UUID = admin.create_topic(self.topic)
         wait_until(lambda: admin.append(self.topic) == ErrorCode.NONE, "the topic takes records")
         admin.coordinate(self.group)
@@ -60,6 +62,7 @@ class World:
             return [each.error_code for each in committed.partitions] == [OK]
 
         wait_until(is_committed, "the group takes offsets")
+        ShareStates(admin, self.group, self.topic_id).initialize()
         admin.coordinate_transactions(self.txn)
         begun: list[Any] = []
 
@@ -77,7 +80,7 @@ class World:
         self.token: str = admin(request, 3).token_id
 
     def name(self, resource: str) -> str:
-        """The name behind a permission's "topic", "new_topic", "group", "txn", "cluster", "owner" or "token"."""
+        """The name behind a permission's resource, such as "topic", "new_group" or "cluster"."""
         found: str = getattr(self, resource)
         return found
 

@@ -34,6 +34,7 @@ from broker.acl_case import (
 )
 from broker.acting import ActingClient
 
+from kafkapy.coordinator.share.state import ShareKey
 from kafkapy.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkapy.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kafkapy.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -168,11 +169,11 @@ def find_transaction_coordinator(client: ActingClient, world: World, version: in
     "of a share partition",
     on_cluster(CLUSTER_ACTION),
     denied=[[CLUSTER_DENIED]],
-    allowed=[42],  # INVALID_REQUEST: there are no share groups
+    allowed=[OK],
     versions=[6],
 )
 def find_share_coordinator(client: ActingClient, world: World, version: int) -> Any:
-    return coordinator(client, version, f"{world.group}:{world.topic_id}:0", 2)
+    return coordinator(client, version, ShareKey(world.group, world.topic_id, 0).text, 2)
 
 
 @case(ApiKeys.JOIN_GROUP, "a new member", READ_GROUP, denied=[GROUP_DENIED], allowed=UNKNOWN_MEMBER)

@@ -8,14 +8,14 @@ Source: section 4 of the reference on security, made from kafka.server.KafkaApis
 
 from __future__ import annotations
 
-from broker import acl_cases_cluster, acl_cases_controller, acl_cases_groups, acl_cases_topics
+from broker import acl_cases_cluster, acl_cases_controller, acl_cases_groups, acl_cases_share, acl_cases_topics
 from broker.acl_case import CASES, Case, Permission, World
 
 from kafkapy.protocol.registry import ApiKeys
 
 __all__ = ["CASES", "NEED_NOTHING", "Case", "Permission", "World"]
 
-SECTIONS = (acl_cases_topics, acl_cases_groups, acl_cases_cluster, acl_cases_controller)
+SECTIONS = (acl_cases_topics, acl_cases_groups, acl_cases_share, acl_cases_cluster, acl_cases_controller)
 """Their import fills CASES, in this order."""
 
 NEED_NOTHING = {

@@ -46,6 +46,9 @@ def config(directory: Path, **keys: str) -> BrokerConfig:
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
     } | {key.replace("_", "."): value for key, value in keys.items()}
     return BrokerConfig.from_properties(Properties().override([f"{key}={value}" for key, value in values.items()]))
 

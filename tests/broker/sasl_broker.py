@@ -40,6 +40,8 @@ def sasl_config(directory: Path, keys: dict[str, str] | None = None) -> BrokerCo
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.num.partitions": "1",
         "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
         "connection.failed.authentication.delay.ms": "1",
         "delegation.token.secret.key": "token secret of the tests",

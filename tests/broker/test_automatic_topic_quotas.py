@@ -62,9 +62,7 @@ def test_topics_beyond_the_quota_are_unknown_until_it_allows_them(client: Client
 def test_automatic_and_requested_topics_share_the_quota(client: Client) -> None:
     alter(client, {"user": "ANONYMOUS"}, controller_mutation_rate=RATE)
     assert ask(client, "one", "automatic") == {"automatic": ErrorCode.NONE}
-    topic = CreateTopicsRequest.Topic(
-        name="asked", num_partitions=1, replication_factor=1, assignments=[], configs=[]
-    )
+    topic = CreateTopicsRequest.Topic(name="asked", num_partitions=1, replication_factor=1, assignments=[], configs=[])
     response = client(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7, "other")
     assert response.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert response.throttle_time_ms > 60_000

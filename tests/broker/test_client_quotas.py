@@ -158,9 +158,7 @@ def test_clients_share_the_quota_of_their_user_and_not_that_of_their_client_id(
     assert produce(third, topic, "third") == produce(fourth, topic, "fourth") == 0
 
 
-def test_a_connection_follows_a_change_of_its_quota_and_client_id(
-    connect: Connect, quota: Callable[..., None]
-) -> None:
+def test_a_connection_follows_a_change_of_its_quota_and_client_id(connect: Connect, quota: Callable[..., None]) -> None:
     client, admin = connect(), connect()
     topic = made_topic(client, "changes")
     assert produce(client, topic, "changing") == 0
@@ -267,9 +265,7 @@ def create(client: Client, version: int, client_id: str, *topics: tuple[str, int
         CreateTopicsRequest.Topic(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[])
         for name, count in topics
     ]
-    return client(
-        CreateTopicsRequest(topics=made, timeout_ms=30_000, validate_only=validate_only), version, client_id
-    )
+    return client(CreateTopicsRequest(topics=made, timeout_ms=30_000, validate_only=validate_only), version, client_id)
 
 
 def codes(results: Any) -> list[int]:

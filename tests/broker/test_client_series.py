@@ -332,7 +332,7 @@ def test_names_that_differ_by_case_or_by_a_dot() -> None:
 def test_labels_of_a_point_do_not_hide_those_of_the_client() -> None:
     series = ClientSeries(1000)
     metrics = []
-    for text in ("a", "b", "", "c\x00\r\n\u2028\"\\"):
+    for text in ("a", "b", "", 'c\x00\r\n\u2028"\\'):
         labels = {"client_id": text, "client.instance.id": text, "le": text, "group_id": "", "quantile": text}
         metrics.append(("h", "histogram", {"count": 1, "attributes": labels}))
     series.take(client(client_id='me\x00\n"'), pushes(*metrics))
@@ -347,7 +347,7 @@ ENDS = ("total", "sum", "bucket", "count", "created")
 
 
 def texts(chance: random.Random) -> str:
-    alphabet = "aA_.0\x00\n\r\t\"\\{}=,#é\u2028\U0001f600 -"
+    alphabet = 'aA_.0\x00\n\r\t"\\{}=,#é\u2028\U0001f600 -'
     words = ["le", "quantile", "client_id", "up", "__name__", "a", *(f"a_{end}" for end in ENDS)]
     return chance.choice(words) if chance.random() < 0.5 else "".join(chance.choices(alphabet, k=chance.randrange(6)))
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from broker.conftest import Client
+from broker.handlers import share_groups
+from broker.handlers.conftest import GroupClient
 
 from kafkapy import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafkapy.errors import ErrorCode
+from kafkapy.coordinator.share.state import ShareKey, ShareSummary, StateBatch
+from kafkapy.errors import ErrorCode, FencedLeaderEpochError
 from kafkapy.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -34,6 +38,9 @@ def cluster() -> Iterator[Cluster]:
         transaction_state_log_replication_factor=1,
         transaction_state_log_min_isr=1,
         transaction_state_log_num_partitions=6,
+        share_coordinator_state_topic_replication_factor=1,
+        share_coordinator_state_topic_min_isr=1,
+        share_coordinator_state_topic_num_partitions=6,
         num_partitions=3,
         group_initial_rebalance_delay_ms=0,
     ) as running:
@@ -195,3 +202,79 @@ def test_offsets_of_a_deleted_topic_go_at_every_coordinator(cluster: Cluster, cl
     for group in GROUPS[:6]:
         with consumer(group) as each:
             eventually(lambda each=each: each.committed(part), lambda offset: offset is None)  # type: ignore[misc]
+
+
+def test_every_broker_reaches_the_state_of_share_partitions_and_deleted_topics_take_it_along(cluster: Cluster) -> None:
+    cluster.create_topic("shared", 12)
+    caches = {broker_id: broker.server.context.metadata_cache for broker_id, broker in cluster.brokers.items()}
+    for cache in caches.values():
+        eventually(lambda cache=cache: cache.topic("shared"), lambda each: each and each.partition_count == 12)  # type: ignore[misc]
+    keys = [ShareKey("group", caches[1].topic_id("shared"), number) for number in range(12)]
+
+    def call(broker_id: int, method: str, *arguments: Any) -> list[Any]:
+        server = cluster.brokers[broker_id].server
+
+        async def run() -> list[Any]:
+            persister = server.context.coordinators.persister
+            return await asyncio.gather(*(getattr(persister, method)(key, *arguments) for key in keys))
+
+        found: list[Any] = server.call(run())
+        return found
+
+    call(1, "initialize", 0, 5)
+    for broker_id in cluster.brokers:
+        start = 5 + broker_id
+        assert {state.start_offset for state in call(broker_id, "read", broker_id)} == {start - 1}
+        call(broker_id, "write", 0, broker_id, start, 1, [StateBatch(20, 29, 2, 1)])
+        for other in cluster.brokers:
+            assert set(call(other, "summary", -1)) == {ShareSummary(0, broker_id, start, 1)}
+    with pytest.raises(FencedLeaderEpochError):
+        call(3, "write", 0, 1, 9, 1, [])
+
+    def stored() -> set[tuple[int, ShareKey]]:
+        return {
+            (broker_id, key)
+            for broker_id, broker in cluster.brokers.items()
+            for shard in broker.server.context.coordinators.share.runtime.shards().values()
+            for key in list(shard.states)
+        }
+
+    assert {key for _, key in stored()} == set(keys)
+    assert {broker_id for broker_id, _ in stored()} == {1, 2, 3}
+    with cluster.admin() as admin:
+        admin.delete_topics(["shared"])
+    eventually(stored, lambda left: not left)
+
+
+@pytest.mark.parametrize("group", ["share-1", "share-2", "share-3", "share-4"])
+def test_a_share_group_has_its_states_and_offsets_at_all_brokers(
+    cluster: Cluster, clients: dict[int, Client], group: str
+) -> None:
+    topic = f"read-by-{group}"
+    cluster.create_topic(topic, 6)
+    for broker in cluster.brokers.values():
+        cache = broker.server.context.metadata_cache
+        eventually(lambda cache=cache: cache.topic(topic), lambda each: each and each.partition_count == 6)  # type: ignore[misc]
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for number in range(6):
+            for _ in range(3):
+                producer.send(topic, b"record", partition=number)
+        producer.flush()
+    home = coordinator(clients[1], group, CoordinatorType.GROUP)
+    client = GroupClient(clients[home])
+    joined = share_groups.join(client, group, topic)
+    assert [each.partitions for each in joined.assignment.topic_partitions] == [list(range(6))]
+    for broker_id, other in clients.items():
+        if broker_id != home:
+            assert share_groups.beat(other, group, epoch=-1).error_code == ErrorCode.NOT_COORDINATOR
+    assert share_groups.leave(client, group) == ErrorCode.NONE
+    altered = share_groups.alter_offsets(client, group, {topic: dict.fromkeys(range(6), 1)})
+    assert share_groups.codes(altered) == {topic: dict.fromkeys(range(6), ErrorCode.NONE)}
+    [found] = share_groups.describe_offsets(client, group).topics
+    assert [(each.partition_index, each.start_offset, each.lag) for each in found.partitions] == [
+        (number, 1, 2) for number in range(6)
+    ]
+    [deleted] = client(DeleteGroupsRequest(groups_names=[group]), 2).results
+    assert deleted.error_code == ErrorCode.NONE
+    [left] = share_groups.describe_offsets(client, group, {topic: [0]}).topics
+    assert [each.start_offset for each in left.partitions] == [-1]

@@ -294,6 +294,14 @@ def producer_ids(client: Client, server: KafkaServer) -> None:
     assert log.producer_id_expiration_ms == 86_400_000
 
 
+def share_assignments(client: Client, server: KafkaServer) -> None:
+    """With members: coordinator/group/test_share_group_heartbeat.py."""
+    overrides = server.context.coordinators.group.overrides
+    with changed(client, {"group.share.assignment.interval.ms": "777"}, ""):
+        assert overrides.share_assignment_interval_ms("any") == 777
+    assert overrides.share_assignment_interval_ms("any") == 1_000
+
+
 def throttle(key: str) -> Callable[[Client, KafkaServer], None]:
     def effect(client: Client, server: KafkaServer) -> None:
         with changed(client, {key: "12345"}, ""):
@@ -350,6 +358,7 @@ EFFECTS: dict[str, Callable[[Client, KafkaServer], None]] = {
     "transaction.partition.verification.enable": transactions,
     "producer.id.expiration.ms": producer_ids,
     "kafkapy.transaction.two.phase.commit.max.ms": two_phases,
+    "group.share.assignment.interval.ms": share_assignments,
     "leader.replication.throttled.rate": throttle("leader.replication.throttled.rate"),
     "follower.replication.throttled.rate": throttle("follower.replication.throttled.rate"),
     "replica.alter.log.dirs.io.max.bytes.per.second": throttle("replica.alter.log.dirs.io.max.bytes.per.second"),

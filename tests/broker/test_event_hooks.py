@@ -114,9 +114,7 @@ def test_sealed_segments_follow_one_another(listener: Listener, server: KafkaSer
     assert listener.events.empty()
 
 
-def test_reporters_come_and_go_with_the_configuration(
-    listener: Listener, server: KafkaServer, connect: Any
-) -> None:
+def test_reporters_come_and_go_with_the_configuration(listener: Listener, server: KafkaServer, connect: Any) -> None:
     client = connect(server)
     with changed(client, {"metric.reporters": ""}):
         assert listener.reporter.closed

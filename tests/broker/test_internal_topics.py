@@ -14,6 +14,7 @@ from broker.conftest import config as broker_config
 from kafkapy.broker.coordinators import Coordinators
 from kafkapy.broker.internal_topics import InternalTopics
 from kafkapy.config.broker import BrokerConfig
+from kafkapy.coordinator.group.assignors.simple import SimpleAssignor
 from kafkapy.coordinator.hosted import ShardState
 from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.metadata.broker_requests import UpdateMetadata, UpdateMetadataPartition
@@ -28,7 +29,7 @@ from kafkapy.metadata.znodes import (
     encode_topic,
     topic_path,
 )
-from kafkapy.types import Endpoint, TopicPartition
+from kafkapy.types import ZERO_UUID, Endpoint, TopicPartition
 
 OFFSETS = "__consumer_offsets"
 STATE = "__transaction_state"
@@ -78,6 +79,7 @@ class Bench:
             self._no_ids,
             lambda *_, **__: None,
             (),
+            SimpleAssignor(),
             self._connect,
         )
 
@@ -208,7 +210,7 @@ def test_a_deleted_topic_may_come_back_with_another_number() -> None:
         bench.lead(OFFSETS, 3, 0)
         await until(lambda: 3 in bench.led)
         for listener in bench.replicas.deletion_listeners:
-            listener({OFFSETS})
+            listener({OFFSETS: ZERO_UUID})
         bench.lead(OFFSETS, 3, 0, False)
         assert bench.led == {}
         await bench.store.delete(topic_path(OFFSETS))
@@ -248,7 +250,7 @@ def test_a_partition_that_comes_later_is_swept_for_topics_deleted_before() -> No
         bench.cache.update(known(OFFSETS, {0: OTHER, 1: OTHER}))
         bench.cache.update(known("again", {0: OTHER}))
         for listener in bench.replicas.deletion_listeners:
-            listener({"gone", "again"})
+            listener(dict.fromkeys(("gone", "again"), ZERO_UUID))
         swept.clear()
         await until(lambda: bench.coordinators.internal_topics.is_known(OFFSETS))
         bench.lead(OFFSETS, 1, 4)

@@ -223,9 +223,7 @@ def test_a_rebuild_without_all_directories_is_refused(tmp_path: Path, make_confi
         pass
 
 
-def test_a_topic_that_vanished_from_the_store_can_be_made_again(
-    tmp_path: Path, make_config: Any, connect: Any
-) -> None:
+def test_a_topic_that_vanished_from_the_store_can_be_made_again(tmp_path: Path, make_config: Any, connect: Any) -> None:
     """A foreign tool has removed its nodes while the broker ran."""
     with KafkaServer(make_config(tmp_path)) as server:
         client = connect(server)

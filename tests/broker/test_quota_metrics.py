@@ -74,9 +74,7 @@ def test_mutations_of_all_clients_are_counted_while_one_has_a_quota(server: Kafk
     client = connect()
     alter(client, {"client-id": "bounded"}, controller_mutation_rate=10)
     for name in ("bounded", "free"):
-        topic = CreateTopicsRequest.Topic(
-            name=name, num_partitions=4, replication_factor=1, assignments=[], configs=[]
-        )
+        topic = CreateTopicsRequest.Topic(name=name, num_partitions=4, replication_factor=1, assignments=[], configs=[])
         assert client(CreateTopicsRequest(topics=[topic]), 7, name).topics[0].error_code == 0
     assert series(server, "kafka_server_controllermutation_mutations_total") == {("", "bounded"): 4, ("", "free"): 4}
     assert series(server, "kafka_server_controllermutation_tokens").keys() == {("", "bounded")}

@@ -58,9 +58,7 @@ def messages(name: str, value: str, kind: int) -> list[tuple[Any, int]]:
     return [
         (
             AlterConfigsRequest(
-                resources=[
-                    old(resource_type=kind, resource_name="1", configs=[old.Config(name=name, value=value)])
-                ],
+                resources=[old(resource_type=kind, resource_name="1", configs=[old.Config(name=name, value=value)])],
                 validate_only=True,
             ),
             2,
@@ -130,9 +128,7 @@ def test_a_broken_jaas_text_stops_the_start_without_being_shown(
         ),
     ],
 )
-def test_a_listener_that_cannot_authenticate_stops_the_start(
-    tmp_path: Path, keys: dict[str, str], reason: str
-) -> None:
+def test_a_listener_that_cannot_authenticate_stops_the_start(tmp_path: Path, keys: dict[str, str], reason: str) -> None:
     with pytest.raises(Exception, match=reason):
         KafkaServer(sasl_config(tmp_path, keys)).start()
 
@@ -141,7 +137,7 @@ def test_users_may_stand_in_a_jaas_file(tmp_path: Path, monkeypatch: pytest.Monk
     """Kafka's start scripts name the file in KAFKA_OPTS; a context of the listener wins."""
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     text = f"KafkaServer {{ {module} required user_admin=other; }};\nClient {{ a.B required; }};\n"
-    own = f"sasl_plaintext.KafkaServer {{ {module} required user_admin=\"admin-secret\"; }};\n"
+    own = f'sasl_plaintext.KafkaServer {{ {module} required user_admin="admin-secret"; }};\n'
     (tmp_path / "jaas.conf").write_text(text + own)
     monkeypatch.setenv("KAFKA_OPTS", f"-Xmx1g -Djava.security.auth.login.config={tmp_path}/jaas.conf -Da=b")
     config = sasl_config(tmp_path / "data")

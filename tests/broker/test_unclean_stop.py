@@ -29,9 +29,7 @@ def leader_epoch(client: Any) -> int:
 
 def end_of_epoch(client: Any, epoch: int) -> tuple[int, int]:
     asked = OffsetForLeaderEpochRequest.Topic.Partition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
-    request = OffsetForLeaderEpochRequest(
-        topics=[OffsetForLeaderEpochRequest.Topic(topic="topic", partitions=[asked])]
-    )
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderEpochRequest.Topic(topic="topic", partitions=[asked])])
     answer = client(request, 4).topics[0].partitions[0]
     return answer.leader_epoch, answer.end_offset
 

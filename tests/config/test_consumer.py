@@ -6,7 +6,8 @@ import pytest
 
 from kafkapy.config.clients import ClientConfig
 from kafkapy.config.config_def import MAX_LONG
-from kafkapy.config.consumer import CONSUMER, duration_ms
+from kafkapy.config.consumer import CONSUMER
+from kafkapy.config.durations import duration_ms
 from kafkapy.errors import ConfigError
 
 

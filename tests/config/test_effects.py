@@ -212,5 +212,5 @@ def test_unknown_keys_of_a_file_are_told_apart_from_keys_without_effect() -> Non
 
 
 def test_group_keys_of_what_is_not_served_are_named() -> None:
-    given = {"share.session.timeout.ms": "50000", "consumer.session.timeout.ms": "50000"}
-    assert ineffective_group_keys(given) == ["share.session.timeout.ms"]
+    given = {"streams.session.timeout.ms": "50000", "share.session.timeout.ms": "50000"}
+    assert ineffective_group_keys(given) == ["streams.session.timeout.ms"]

@@ -35,9 +35,15 @@ def refusal(*updates: tuple[str, int, int], brokers: dict[int, BrokerRegistratio
 
 
 def test_a_new_cluster_has_the_levels_of_kafka_4_4() -> None:
-    assert LATEST_LEVELS == {"metadata.version": 33, "group.version": 1, "transaction.version": 2}
+    assert LATEST_LEVELS == {
+        "metadata.version": 33,
+        "group.version": 1,
+        "transaction.version": 2,
+        "share.version": 2,
+    }
     assert levels_of(21) == {"metadata.version": 21}
     assert levels_of(23) == {"metadata.version": 23, "group.version": 1}
+    assert [levels_of(level).get("share.version", 0) for level in (27, 28, 30, 31)] == [0, 1, 1, 2]
     assert initial_levels(LATEST) == LATEST_LEVELS
     assert initial_levels(MetadataVersion.parse("3.6"))["metadata.version"] == 14
     assert initial_levels(MetadataVersion.parse("2.8"))["metadata.version"] == 7
@@ -76,7 +82,7 @@ def test_upgrades_downgrades_and_removals() -> None:
     down = changed_levels(
         LATEST_LEVELS, [FeatureUpdate("transaction.version", 1, SAFE), FeatureUpdate("group.version", 0, UNSAFE)], 1, {}
     )
-    assert down == {"metadata.version": 33, "transaction.version": 1}
+    assert down == {"metadata.version": 33, "transaction.version": 1, "share.version": 2}
     up = [FeatureUpdate("transaction.version", 2, UPGRADE), FeatureUpdate("group.version", 1, UPGRADE)]
     assert changed_levels(down, up, 1, {}) == LATEST_LEVELS
     low = {"metadata.version": 29}
@@ -88,12 +94,13 @@ def test_upgrades_downgrades_and_removals() -> None:
     [
         ("group.version", 0, UPGRADE, "Can't downgrade the version of this feature without setting the upgrade type"),
         ("group.version", 2, UPGRADE, "Local controller 1 only supports versions 0-1"),
+        ("share.version", 3, UPGRADE, "Local controller 1 only supports versions 0-2"),
         ("group.version", -1, SAFE, "A feature version cannot be less than 0."),
         ("group.version", 1, 7, "The controller does not support the given upgrade type."),
         ("metadata.version", 0, SAFE, "Local controller 1 only supports versions 7-33"),
         ("metadata.version", 34, UPGRADE, "Local controller 1 only supports versions 7-33"),
-        ("share.version", 1, UPGRADE, "Local controller 1 does not support this feature."),
-        ("share.version", 0, SAFE, "Feature share.version not found."),
+        ("streams.version", 1, UPGRADE, "Local controller 1 does not support this feature."),
+        ("streams.version", 0, SAFE, "Feature streams.version not found."),
         ("", 1, UPGRADE, "Local controller 1 does not support this feature."),
     ],
 )
@@ -118,7 +125,7 @@ def test_a_downgrade_that_loses_metadata_is_refused() -> None:
 
 
 def test_one_refusal_keeps_all_levels() -> None:
-    assert "share.version" in refusal(("transaction.version", 0, SAFE), ("share.version", 1, UPGRADE))
+    assert "streams.version" in refusal(("transaction.version", 0, SAFE), ("streams.version", 1, UPGRADE))
 
 
 def test_every_live_broker_must_support_a_level() -> None:

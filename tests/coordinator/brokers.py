@@ -12,14 +12,28 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID, uuid5
 
 from kafkapy import errors
-from kafkapy.broker.handlers import add_partitions_to_txn, txn_offset_commit, write_txn_markers
+from kafkapy.broker.handlers import (
+    add_partitions_to_txn,
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    txn_offset_commit,
+    write_share_group_state,
+    write_txn_markers,
+)
 from kafkapy.clients.network_client import RequestOf
 from kafkapy.coordinator.group.config import GroupConfig
 from kafkapy.coordinator.group.coordinator import GroupCoordinator
 from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.coordinator.result import Later
+from kafkapy.coordinator.share.cluster_persister import ClusterPersister
+from kafkapy.coordinator.share.config import ShareCoordinatorConfig
+from kafkapy.coordinator.share.coordinator import ShareCoordinator
+from kafkapy.coordinator.share.state import ShareKey
 from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.transaction.coordinator import TransactionCoordinator
 from kafkapy.coordinator.transaction.markers import LocalMarkerWriter, Marker
@@ -27,28 +41,41 @@ from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
 from kafkapy.coordinator.transaction.remote_coordinator import ClusterCoordinates
 from kafkapy.coordinator.transaction.remote_markers import ClusterMarkerWriter
 from kafkapy.coordinator.transaction.verification import TransactionVerification
-from kafkapy.coordinator.writer import Appended, CommittedListener, LoadedBatch, LoadedChunk
+from kafkapy.coordinator.writer import Appended, CommittedListener, LoadedChunk, loaded_batch
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.metadata.cache import MetadataSnapshot, PartitionMetadata, TopicMetadata
-from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkapy.metadata.znodes import BrokerRegistration
 from kafkapy.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kafkapy.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
+from kafkapy.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
+from kafkapy.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
+from kafkapy.protocol.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
 from kafkapy.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kafkapy.protocol.messages.write_share_group_state import WriteShareGroupStateRequest
 from kafkapy.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from kafkapy.protocol.schema import Request
-from kafkapy.records.batches import decode_records, iter_batches
+from kafkapy.records.batches import iter_batches
 from kafkapy.records.control import read_control_batch
 from kafkapy.testing.coordinator import VirtualClock
+from kafkapy.testing.share import share_parts
 from kafkapy.types import ZERO_UUID, Endpoint, TopicPartition
 
 HANDLERS: dict[type[Request], Any] = {
     WriteTxnMarkersRequest: write_txn_markers,
     AddPartitionsToTxnRequest: add_partitions_to_txn,
     TxnOffsetCommitRequest: txn_offset_commit,
+    InitializeShareGroupStateRequest: initialize_share_group_state,
+    ReadShareGroupStateRequest: read_share_group_state,
+    WriteShareGroupStateRequest: write_share_group_state,
+    DeleteShareGroupStateRequest: delete_share_group_state,
+    ReadShareGroupStateSummaryRequest: read_share_group_state_summary,
 }
-STATE_PARTITIONS, OFFSETS_PARTITIONS = 2, 2
+NEWEST = {kind: kind.VERSIONS.high for kind in HANDLERS}
+STATE_PARTITIONS, OFFSETS_PARTITIONS, SHARE_PARTITIONS = 2, 2, 2
 STATES = [TopicPartition(TRANSACTION_STATE_TOPIC, number) for number in range(STATE_PARTITIONS)]
 OFFSETS = [TopicPartition(GROUP_METADATA_TOPIC, number) for number in range(OFFSETS_PARTITIONS)]
+SHARES = [TopicPartition(SHARE_GROUP_STATE_TOPIC, number) for number in range(SHARE_PARTITIONS)]
 
 
 class Log:
@@ -89,8 +116,9 @@ class Log:
                 if marker.coordinator_epoch < self.coordinators.get(batch.producer_id, -1):
                     raise errors.TransactionCoordinatorFencedError()
         for batch in iter_batches(data):
-            entry = batch.to_bytes()
-            self.entries.append((self.end + batch.last_offset_delta + 1, entry))
+            base = self.end
+            entry = base.to_bytes(8, "big") + batch.to_bytes()[8:]
+            self.entries.append((base + batch.last_offset_delta + 1, entry))
             self._apply(entry)
         return self.end
 
@@ -181,16 +209,8 @@ class Writer:
 
     def read(self, partition: TopicPartition, offset: int) -> LoadedChunk:
         log = self._log(partition)
-        loaded = []
-        for data in log.batches:
-            for batch in iter_batches(data):
-                marker = read_control_batch(batch) if batch.is_control else None
-                if marker is not None:
-                    loaded.append(LoadedBatch([], batch.producer_id, batch.producer_epoch, True, marker.committed))
-                else:
-                    records = [(record.key or b"", record.value) for record in decode_records(batch)]
-                    loaded.append(LoadedBatch(records, batch.producer_id, batch.producer_epoch, batch.is_transactional))
-        return LoadedChunk(loaded, log.end, at_end=True)
+        found = [loaded_batch(batch, 0) for data in log.batches for batch in iter_batches(data)]
+        return LoadedChunk([each for each in found if each is not None], log.end, at_end=True)
 
     def sync(self, partition: TopicPartition) -> None:
         self._log(partition)
@@ -214,7 +234,7 @@ class Broker:
         """The metadata cache: partition to leader."""
         self.away = False
         self.hangs = False
-        self.newest = {WriteTxnMarkersRequest: 2, AddPartitionsToTxnRequest: 5}
+        self.newest = dict(NEWEST)
         self.denies = False
         self.clock = cluster.clock
         self.writer = Writer(self)
@@ -226,6 +246,7 @@ class Broker:
             partition_count=lambda: OFFSETS_PARTITIONS,
             assignors=(),
             metadata=self.snapshot,
+            **share_parts(self.clock),
         )
         self.markers = LocalMarkerWriter(self.writer, self.clock, self._complete_offsets, timeout_ms=lambda: 5000)
         self.cluster_markers = ClusterMarkerWriter(
@@ -242,6 +263,26 @@ class Broker:
         )
         self.transactions = ClusterCoordinates(
             self.id, self.transaction, self, self.clock, self.coordinator_of, timeout_ms=lambda: 5000
+        )
+        self.share = ShareCoordinator(
+            ShareCoordinatorConfig(),
+            self.writer,
+            self.clock,
+            partition_count=lambda: SHARE_PARTITIONS,
+            exists=lambda topic_id, number: (
+                TopicPartition(self.cluster.topics.get(topic_id, ""), number) in self.leaders
+            ),
+            is_gone=lambda topic_id: topic_id not in self.cluster.topics,
+            delete_records=lambda partition, offset: Later.of(None),
+        )
+        self.persister = ClusterPersister(
+            self.id,
+            self.share,
+            self,
+            self.clock,
+            self.share_coordinator_of,
+            self.cluster.create_share_topic,
+            timeout_ms=lambda: 5000,
         )
         self.verification = TransactionVerification(
             self.transactions, self.clock, enabled=True, backoff_ms=20, backoff_max_ms=100
@@ -263,6 +304,12 @@ class Broker:
     def coordinator_of(self, transactional_id: str) -> int | None:
         return self.leader_of(STATES[partition_of(transactional_id, STATE_PARTITIONS)])
 
+    def has(self, topic_id: UUID, number: int) -> bool:
+        return TopicPartition(self.cluster.topics.get(topic_id, ""), number) in self.leaders
+
+    def share_coordinator_of(self, key: ShareKey) -> int | None:
+        return self.leader_of(SHARES[partition_of(key.text, SHARE_PARTITIONS)])
+
     def snapshot(self) -> MetadataSnapshot:
         topics: dict[str, dict[int, PartitionMetadata]] = {}
         for (topic, number), leader in self.leaders.items():
@@ -277,6 +324,7 @@ class Broker:
         self.leaders = {partition: log.leader for partition, log in self.cluster.logs.items()}
         self.cluster_markers.leaders_changed()
         self.transactions.leaders_changed()
+        self.persister.leaders_changed()
 
     def lead(self, partition: TopicPartition, epoch: int, leads: bool) -> None:
         """Obey a LeaderAndIsr."""
@@ -287,6 +335,7 @@ class Broker:
         self.markers.leadership_changed(partition)
         self.group.runtime.on_leadership_change(partition, epoch, leads)
         self.transaction.on_leadership_change(partition, epoch, leads)
+        self.share.on_leadership_change(partition, epoch, leads)
 
     # --- network ----------------------------------------------------------------------------------------------------
 
@@ -379,7 +428,11 @@ class Cluster:
         """What happens to the next requests: "request lost", "answer lost", "delayed", "" for nothing."""
         self.delayed: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
-        partitions = [*STATES, *OFFSETS, *(TopicPartition(topic, 0) for topic in topics)]
+        self.topics = {uuid5(ZERO_UUID, topic): topic for topic in topics}
+        """Topic id to name."""
+        self.creations = 0
+        """How often a broker had __share_group_state created."""
+        partitions = [*STATES, *OFFSETS, *(TopicPartition(topic, 0) for topic in topics), *SHARES]
         self.logs = {partition: Log() for partition in partitions}
         self.brokers = {number: Broker(self, number) for number in range(1, count + 1)}
         for index, partition in enumerate(partitions):
@@ -410,6 +463,9 @@ class Cluster:
         if old_hears and before in self.brokers and before != leader:
             self.brokers[before].lead(partition, log.epoch, False)
         self.brokers[leader].lead(partition, log.epoch, True)
+
+    def create_share_topic(self) -> None:
+        self.creations += 1
 
     def learn(self) -> None:
         """Every broker hears of all leaders."""

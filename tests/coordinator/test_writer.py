@@ -21,6 +21,7 @@ from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.loader import load_log
 from kafkapy.metadata.cache import MetadataSnapshot
 from kafkapy.testing.coordinator import VirtualClock
+from kafkapy.testing.share import share_parts
 from kafkapy.types import TopicPartition
 
 PARTITION = TopicPartition("__consumer_offsets", 0)
@@ -58,9 +59,15 @@ class Broker:
                 log_start_offset=0,
             )
         self.hosted.become_leader(1, self.epoch, self.isr)
-        self.writer = PartitionLogWriter(self, self.load_bytes)
+        self.writer = PartitionLogWriter(self, {PARTITION.topic: self.load_bytes})
         self.coordinator = GroupCoordinator(
-            GroupConfig(), self.writer, self.clock, partition_count=lambda: 1, assignors=(), metadata=MetadataSnapshot
+            GroupConfig(),
+            self.writer,
+            self.clock,
+            partition_count=lambda: 1,
+            assignors=(),
+            metadata=MetadataSnapshot,
+            **share_parts(self.clock),
         )
         self.coordinator.runtime.on_leadership_change(PARTITION, self.epoch, True)
         self.clock.run()

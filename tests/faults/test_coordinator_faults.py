@@ -1,5 +1,5 @@
-"""Each append of a coordinator, and each read of a load, goes wrong once, in each way: afterwards groups and
-transactions move on, and nothing that was acknowledged is lost.
+"""Each append of a coordinator, and each read of a load, goes wrong once, in each way: afterwards groups,
+transactions and share-partitions move on, and nothing that was acknowledged is lost.
 
 Everything runs on a virtual clock: the sweep is the same each time.
 """
@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 from coordinator.group.conftest import PARTITION, GroupBench
+from coordinator.share.conftest import KEY, OTHER, TOPIC, ShareBench
+from coordinator.share.conftest import PARTITION as SHARE_PARTITION
 from coordinator.transaction.conftest import STATE, Bench
 from faults.faulty_writer import KINDS, FaultyWriter
 
 from kafkapy.coordinator.group.offset_requests import NO_OFFSET
 from kafkapy.coordinator.result import ProducerStamp
+from kafkapy.coordinator.share.state import ShareKey, StateBatch
 from kafkapy.coordinator.transaction.metadata import ProducerIdAndEpoch
 from kafkapy.coordinator.transaction.state import TransactionState
 from kafkapy.errors import ErrorCode, KafkaError
@@ -230,3 +233,99 @@ def test_transactions_move_on_and_keep_what_was_acknowledged(kind: str) -> None:
     assert count >= 12
     for at in range(count):
         transaction_run(at, kind)
+
+
+# --- share-partitions -----------------------------------------------------------------------------------------------
+
+SHARE_KEYS = [ShareKey("group", TOPIC, 0), ShareKey("group", OTHER, 1), ShareKey("other", TOPIC, 2)]
+
+
+class ShareRun(ShareBench):
+    """One run over share-partitions, with what was acknowledged by each, and what only may have been stored."""
+
+    def __init__(self) -> None:
+        self.faults = FaultyWriter()
+        super().__init__(self.faults, updates_per_snapshot=2, prune_interval_ms=MINUTE_MS)
+        self.stored: dict[ShareKey, set[int]] = {}
+        """Offsets whose write was acknowledged since the share-partition began, by share-partition."""
+        self.tried: dict[ShareKey, set[int]] = {}
+        self.unsure: set[ShareKey] = set()
+        """Share-partitions whose begin or end had no answer, or an error."""
+
+    def answered(self, later: Any) -> bool:
+        self.clock.run()
+        return bool(later.done and later.error is None)
+
+    def begin(self, key: ShareKey) -> None:
+        if self.answered(self.coordinator.initialize(key, 1, 0)):
+            self.stored.setdefault(key, set())
+        else:
+            self.unsure.add(key)
+
+    def accept(self, key: ShareKey, offset: int) -> None:
+        self.tried.setdefault(key, set()).add(offset)
+        batches = [StateBatch(offset, offset, 2, 1)]
+        if self.answered(self.coordinator.write(key, 1, 3, 0, offset, batches)):
+            self.stored.setdefault(key, set()).add(offset)
+
+    def end(self, key: ShareKey) -> None:
+        if self.answered(self.coordinator.delete(key)):
+            self.stored.pop(key, None)
+        else:
+            self.unsure.add(key)
+
+    def scenario(self) -> None:
+        for key in SHARE_KEYS:
+            self.begin(key)
+            self.answered(self.coordinator.read(key, 3))
+        for offset in range(4):
+            self.accept(KEY, offset)
+            self.accept(SHARE_KEYS[1], 2 * offset)
+        self.end(SHARE_KEYS[2])
+        self.clock.advance(MINUTE_MS)
+        self.epoch += 1
+        self.coordinator.on_leadership_change(SHARE_PARTITION, self.epoch, True)
+        for offset in range(4, 8):
+            self.accept(KEY, offset)
+        self.clock.advance(MINUTE_MS)
+
+    def check(self) -> None:
+        for _ in range(2):
+            for key in SHARE_KEYS:
+                state = self.shard.states.get(key)
+                if state is None:
+                    assert key in self.unsure or key not in self.stored, f"{key} is lost"
+                    continue
+                assert key in self.unsure or key in self.stored, f"{key} was removed"
+                found = {offset for each in state.batches for offset in range(each.first, each.last + 1)}
+                assert self.stored.get(key, set()) <= found <= self.tried.get(key, set())
+            self.restart()
+        for key in SHARE_KEYS:
+            assert self.initialize(key, state_epoch=2, start_offset=0) is None
+            assert self.read(key, leader_epoch=4).state_epoch == 2
+            assert self.write((9, 9, 2, 1), key=key, state_epoch=2, leader_epoch=4) is None
+        self.clock.advance(MINUTE_MS)
+        self.restart()
+        assert all(self.batches(key) == [(9, 9, 2, 1)] for key in SHARE_KEYS)
+
+
+def share_run(at: int, kind: str) -> int:
+    run = ShareRun()
+    run.faults.arm(at, kind)
+    run.scenario()
+    count = run.faults.count
+    try:
+        run.faults.release()
+        run.clock.advance(MINUTE_MS)
+        run.check()
+    except Exception as error:
+        raise AssertionError(f"{kind}, {run.faults.spoiled}: {error!r}") from error
+    return count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_share_partitions_move_on_and_keep_what_was_acknowledged(kind: str) -> None:
+    count = share_run(-1, kind)
+    assert count >= 15
+    for at in range(count):
+        share_run(at, kind)

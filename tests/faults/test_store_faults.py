@@ -129,7 +129,7 @@ class Run:
             if not {(topic, number) for number in numbers} <= logs & led:
                 return f"{topic}: not hosted"
         if {topic for topic, _ in logs} != stored:
-            return f"logs of {({topic for topic, _ in logs} - stored)}"
+            return f"logs of { ({topic for topic, _ in logs} - stored) }"
         return None
 
     def check_acknowledged(self) -> None:

@@ -19,7 +19,7 @@ from kafkapy.testing.broker_process import BrokerProcess
 pytestmark = [*JAVA, pytest.mark.timeout(900)]
 
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
-SHARED = {"metadata.version", "group.version", "transaction.version"}
+SHARED = {"metadata.version", "group.version", "transaction.version", "share.version"}
 """The features that both have."""
 UPGRADE, SAFE, UNSAFE = "upgrade", "safe_downgrade", "unsafe_downgrade"
 UPDATES: list[dict[str, tuple[str, int]]] = [
@@ -42,6 +42,9 @@ UPDATES: list[dict[str, tuple[str, int]]] = [
     {"transaction.version": (SAFE, 2)},
     {"transaction.version": (UNSAFE, 0), "group.version": (SAFE, 0)},
     {"transaction.version": (UPGRADE, 2), "group.version": (UPGRADE, 1)},
+    {"share.version": (SAFE, 1)},
+    {"share.version": (UPGRADE, 2)},
+    {"share.version": (UPGRADE, 3)},
 ]
 
 

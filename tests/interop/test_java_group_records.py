@@ -25,6 +25,7 @@ from kafkapy.protocol.messages.list_groups import ListGroupsRequest
 from kafkapy.records.batches import decode_records, iter_batches
 from kafkapy.testing.broker_process import BrokerProcess
 from kafkapy.testing.coordinator import MemoryWriter, VirtualClock
+from kafkapy.testing.share import share_parts
 from kafkapy.types import TopicPartition
 
 VERSION = "4.1.1"
@@ -179,6 +180,7 @@ def test_kafkapy_loads_what_kafka_wrote(start: Callable[[str], Any]) -> None:
         partition_count=lambda: 1,
         assignors=[UniformAssignor(), RangeAssignor()],
         metadata=lambda: snapshot,
+        **share_parts(clock),
     )
     coordinator.runtime.on_leadership_change(PARTITION, 1, True)
     clock.run()

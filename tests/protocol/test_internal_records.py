@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from kafkapy.protocol.messages.consumer_group_records import (
@@ -16,6 +18,12 @@ from kafkapy.protocol.messages.group_metadata_records import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+)
+from kafkapy.protocol.messages.share_state_records import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
 )
 from kafkapy.protocol.messages.transaction_log_records import TransactionLogKey, TransactionLogValue
 
@@ -103,6 +111,30 @@ RECORDS = [
     (ConsumerGroupMetadataValue(epoch=10), 0, "0000 0000000a 00"),
     (ConsumerGroupMetadataValue(epoch=10, metadata_hash=1), 0, "0000 0000000a 01 00 08 0000000000000001"),
     (ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="a.*"), 16, "0010 000167 0003 612e2a"),
+    (ShareSnapshotKey(group_id="g", topic_id=UUID(int=1), partition=3), 0, f"0000 000167 {1:032x} 00000003"),
+    (
+        ShareSnapshotValue(
+            snapshot_epoch=1,
+            state_epoch=2,
+            leader_epoch=3,
+            start_offset=4,
+            create_timestamp=5,
+            write_timestamp=6,
+            state_batches=[
+                ShareSnapshotValue.StateBatch(first_offset=7, last_offset=8, delivery_state=2, delivery_count=1)
+            ],
+            delivery_complete_count=2,
+        ),
+        0,
+        "0000 00000001 00000002 00000003 0000000000000004 0000000000000005 0000000000000006"
+        "02 0000000000000007 0000000000000008 02 0001 00 01 00 04 00000002",
+    ),
+    (ShareUpdateKey(group_id="g", topic_id=UUID(int=1), partition=3), 1, f"0001 000167 {1:032x} 00000003"),
+    (
+        ShareUpdateValue(snapshot_epoch=1, leader_epoch=3, start_offset=-1),
+        0,
+        "0000 00000001 00000003 ffffffffffffffff 01 00",
+    ),
     (ControlRecordType(type=1), 0, "0000 0001"),
     (EndTxnMarker(coordinator_epoch=13), 0, "0000 0000000d"),
     (ConsumerProtocolSubscription(topics=["t"], user_data=None), 0, "0000 00000001 000174 ffffffff"),

@@ -53,9 +53,7 @@ def test_many_small_structs_are_bounded_by_the_memory_that_they_take() -> None:
 
 
 @pytest.mark.parametrize("patient", [False, True])
-def test_what_was_decoded_of_a_refused_request_goes_bit_by_bit(
-    patient: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_decoded_of_a_refused_request_goes_bit_by_bit(patient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker thread would keep the GIL while a million objects go at once."""
     gone: list[int] = []
     monkeypatch.setattr(codec, "discard", lambda things: gone.append(len(things)))

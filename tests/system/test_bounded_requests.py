@@ -18,8 +18,10 @@ from uuid import UUID
 import pytest
 from system.largest_bodies import FEW, NAME, Body, Entries, bodies
 from system.raw_client import RawClient, batch, framed
+from waiting import wait_until
 
 from kafkapy.broker.handlers import BETWEEN_BROKERS, served_apis
+from kafkapy.coordinator.share.state import ShareKey
 from kafkapy.network.api_table import DATA_PLANE_APIS
 from kafkapy.protocol.header import encode_request
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
@@ -73,6 +75,9 @@ class Broker:
             client.call(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 4)
             found = client.call(MetadataRequest(topics=[MetadataRequest.Topic(name=NAME)]), 10)
             self.topic_id: UUID = found.topics[0].topic_id
+            share_key = ShareKey(NAME, self.topic_id, 0).text
+            asked = FindCoordinatorRequest(coordinator_keys=[share_key], key_type=2)
+            wait_until(lambda: not client.call(asked, 6).coordinators[0].error_code, "share-partitions are coordinated")
             for kind in (0, 1):
                 # What only the first request for a group or a transaction pays for is made now.
                 deadline = time.monotonic() + 60

@@ -95,6 +95,16 @@ SERVED: Final[Mapping[int, ServedApi]] = {
     ApiKeys.PUSH_TELEMETRY: ServedApi(0, 0, 0),
     ApiKeys.LIST_CONFIG_RESOURCES: ServedApi(0, 1, 0),
     ApiKeys.DESCRIBE_TOPIC_PARTITIONS: ServedApi(0, 0, 0),
+    ApiKeys.SHARE_GROUP_HEARTBEAT: ServedApi(1, 1, 0),
+    ApiKeys.SHARE_GROUP_DESCRIBE: ServedApi(1, 1, 0),
+    ApiKeys.INITIALIZE_SHARE_GROUP_STATE: ServedApi(0, 0, 0),
+    ApiKeys.READ_SHARE_GROUP_STATE: ServedApi(0, 0, 0),
+    ApiKeys.WRITE_SHARE_GROUP_STATE: ServedApi(0, 1, 0),
+    ApiKeys.DELETE_SHARE_GROUP_STATE: ServedApi(0, 0, 0),
+    ApiKeys.READ_SHARE_GROUP_STATE_SUMMARY: ServedApi(0, 1, 0),
+    ApiKeys.DESCRIBE_SHARE_GROUP_OFFSETS: ServedApi(0, 1, 0),
+    ApiKeys.ALTER_SHARE_GROUP_OFFSETS: ServedApi(0, 0, 0),
+    ApiKeys.DELETE_SHARE_GROUP_OFFSETS: ServedApi(0, 0, 0),
 }
 """First and last version, and the first flexible one; they stand here so that a start needs none of the modules.
 A test compares them with the headers of the modules."""
@@ -106,15 +116,27 @@ BETWEEN_BROKERS: Final = frozenset((
 """APIs for other brokers. A broker that can have no other serves none of them: one such request could stop it."""
 
 
-UNTHROTTLED: Final = BETWEEN_BROKERS | {
+SHARE_STATE: Final = frozenset((
+    ApiKeys.INITIALIZE_SHARE_GROUP_STATE, ApiKeys.READ_SHARE_GROUP_STATE, ApiKeys.WRITE_SHARE_GROUP_STATE,
+    ApiKeys.DELETE_SHARE_GROUP_STATE, ApiKeys.READ_SHARE_GROUP_STATE_SUMMARY,
+))  # fmt: skip
+"""APIs of the share coordinator, for brokers. A broker alone serves them as Kafka does: they need CLUSTER_ACTION."""
+
+SHARE_GROUPS: Final = frozenset((
+    ApiKeys.SHARE_GROUP_HEARTBEAT, ApiKeys.SHARE_GROUP_DESCRIBE, ApiKeys.DESCRIBE_SHARE_GROUP_OFFSETS,
+    ApiKeys.ALTER_SHARE_GROUP_OFFSETS, ApiKeys.DELETE_SHARE_GROUP_OFFSETS,
+))  # fmt: skip
+"""APIs of share groups at the group coordinator."""
+
+UNTHROTTLED: Final = BETWEEN_BROKERS | SHARE_STATE | {
     ApiKeys.WRITE_TXN_MARKERS, ApiKeys.SASL_HANDSHAKE, ApiKeys.SASL_AUTHENTICATE,
 }  # fmt: skip
 """APIs whose time is only counted: their responses have no throttle time, or come from other brokers."""
 
 
-NOT_WITH_ZOOKEEPER: Final = frozenset((
+NOT_WITH_ZOOKEEPER: Final = SHARE_STATE | SHARE_GROUPS | {
     ApiKeys.DESCRIBE_QUORUM, ApiKeys.UNREGISTER_BROKER, ApiKeys.DESCRIBE_TOPIC_PARTITIONS,
-))  # fmt: skip
+}  # fmt: skip
 """APIs of KRaft clusters. Kafka's tools would show other things from this broker than from the Apache Kafka brokers
 beside it."""
 

@@ -1,7 +1,9 @@
 """FindCoordinator, API key 10: versions 0 to 6.
 
-The response names the broker that coordinates a group or a transactional id: the leader of its partition of
-`__consumer_offsets` or `__transaction_state`. The first request creates that topic, which counts in no client's quota.
+The response names the broker that coordinates a group, a transactional id or a share-partition: the leader of its
+partition of `__consumer_offsets`, `__transaction_state` or `__share_group_state`. The first request creates that topic,
+which counts in no client's quota. Share-partitions are for brokers: a key is the group, the topic id and the partition
+with colons between them, and needs CLUSTER_ACTION.
 
 Versions:
 0: groups only.
@@ -10,9 +12,9 @@ Versions:
 3: flexible encoding with tagged fields (KIP-482).
 4: several keys at once (KIP-699).
 5: TRANSACTION_ABORTABLE tells producers to abort (KIP-890).
-6: share groups (KIP-932).
+6: share-partitions (KIP-932).
 
-Known gaps: share groups get INVALID_REQUEST, as from a broker without a share coordinator.
+Known gaps: none. With ZooKeeper share-partitions get INVALID_REQUEST, as from Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from __future__ import annotations
 from kafkapy.broker.context import RequestContext
 from kafkapy.broker.mutation_quotas import Unlimited
 from kafkapy.coordinator.partitioning import partition_of
+from kafkapy.coordinator.share.state import ShareKey
 from kafkapy.errors import ErrorCode
-from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, CoordinatorType, Node, ResourceType
@@ -79,7 +82,17 @@ async def _coordinator(context: RequestContext, key_type: int, key: str) -> tupl
         return await _leader(context, TRANSACTION_STATE_TOPIC, key)
     if key_type == CoordinatorType.SHARE and context.api_version >= 6:
         context.authorize_cluster(AclOperation.CLUSTER_ACTION)
+        if not context.broker.features.zookeeper:
+            return await _share_coordinator(context, key)
     return ErrorCode.INVALID_REQUEST, NO_NODE
+
+
+async def _share_coordinator(context: RequestContext, key: str) -> tuple[ErrorCode, Node]:
+    try:
+        share_key = ShareKey.parse(key)
+    except ValueError:
+        return ErrorCode.INVALID_REQUEST, NO_NODE
+    return await _leader(context, SHARE_GROUP_STATE_TOPIC, share_key.text)
 
 
 async def _leader(context: RequestContext, topic: str, key: str) -> tuple[ErrorCode, Node]:

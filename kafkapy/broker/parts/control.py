@@ -18,6 +18,7 @@ from kafkapy.broker.controller_client import ControllerClient
 from kafkapy.broker.coordinators import Coordinators
 from kafkapy.broker.inter_broker import InterBrokerClient, endpoints_of
 from kafkapy.broker.logs_at_start import log_at_start
+from kafkapy.broker.mutation_quotas import Unlimited
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.broker.producer_ids import (
     BlockSource,
@@ -160,6 +161,7 @@ class Control(Part):
         producer_ids = ProducerIdManager(
             _producer_id_blocks(broker, requests), lambda: highest_known_id(log_manager.logs())
         )
+        auto_topics = AutoTopicCreation(broker.dynamic, topic_admin, requests, broker.metadata_cache)
         coordinators = Coordinators(
             broker.config,
             broker.store,
@@ -168,9 +170,11 @@ class Control(Part):
             producer_ids.next_id,
             plugins.notify,
             plugins.create_group_assignors(broker.config),
+            plugins.create_share_assignor(broker.config),
             connect,
             LogAppender(broker.events),
             features=broker.features,
+            create_topic=lambda topic: auto_topics.create([topic], Unlimited()),
         )
         broker.context = BrokerContext(
             node_id=broker.node_id,
@@ -185,7 +189,7 @@ class Control(Part):
             dynamic_config=broker.dynamic,
             authorizer=broker.authorizer,
             producer_ids=producer_ids,
-            auto_topics=AutoTopicCreation(broker.dynamic, topic_admin, requests, broker.metadata_cache),
+            auto_topics=auto_topics,
             coordinators=coordinators,
             logins=broker.logins,
             client_quotas=broker.client_quotas,

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkapy.clients.consumer.fetch_session import WantedPartition
-from kafkapy.config.consumer import BY_DURATION, duration_ms
+from kafkapy.config.durations import BY_DURATION, duration_ms
 from kafkapy.errors import IllegalStateError, NoOffsetForPartitionError
 from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, TopicPartition
 

@@ -20,10 +20,16 @@ from kafkapy.coordinator.group.deleted_topics import DeletedTopics
 from kafkapy.coordinator.group.group import GroupType
 from kafkapy.coordinator.group.offset_requests import CommitErrors, FetchedOffset, OffsetCommit
 from kafkapy.coordinator.group.records import GROUP_METADATA_KEY, GROUP_RECORDS, OFFSET_COMMIT_KEY
+from kafkapy.coordinator.group.replies import check_group_id, writable
 from kafkapy.coordinator.group.shard import GroupEvent, GroupShard
+from kafkapy.coordinator.group.share.config import ShareGroupConfigs
+from kafkapy.coordinator.group.share.coordinator import ShareGroups
+from kafkapy.coordinator.group.share.listeners import ShareGroupListeners
+from kafkapy.coordinator.group.share.offsets import LatestOffsets
 from kafkapy.coordinator.hosted import MarkerGuard, Operation, ShardContext
-from kafkapy.coordinator.result import TOO_LARGE, Later, Result
+from kafkapy.coordinator.result import Later, Result
 from kafkapy.coordinator.runtime import CoordinatorRuntime
+from kafkapy.coordinator.share.persister import Persister
 from kafkapy.coordinator.writer import PartitionWriter
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.metadata.cache import MetadataSnapshot
@@ -64,18 +70,25 @@ class GroupCoordinator:
         metadata: Callable[[], MetadataSnapshot],
         led_elsewhere: Callable[[int], bool] = lambda _: False,
         consumer_protocol_finalized: Callable[[], bool] = lambda: True,
+        share_assignor: GroupAssignor,
+        persister: Callable[[], Persister],
+        latest_offsets: LatestOffsets,
+        share_version: Callable[[], int] = lambda: 0,
     ) -> None:
         """Create the coordinator with its runtime.
 
         `partition_count` returns how many partitions __consumer_offsets has, or will have. `assignors` are the choices
-        of consumer groups, the default one first. `metadata` returns the cluster's present topics. `led_elsewhere`
-        returns whether another broker may write the partition of __consumer_offsets with that number.
-        `consumer_protocol_finalized` returns whether the cluster's group.version allows the consumer protocol.
+        of consumer groups, the default one first, and `share_assignor` the one of share groups. `metadata` returns the
+        cluster's present topics. `led_elsewhere` returns whether another broker may write the partition of
+        __consumer_offsets with that number. `consumer_protocol_finalized` returns whether the cluster's group.version
+        allows the consumer protocol, `share_version` the level of its share.version. `persister` returns the share
+        coordinators, and `latest_offsets` the ends of partitions in the whole cluster.
         """
         self.config = config
         self._consumer_protocol_finalized = consumer_protocol_finalized
         self.overrides = GroupOverrides(config)
         self.counters = GroupCounters()
+        self.share_listeners = ShareGroupListeners()
         self.assignors = {assignor.name: assignor for assignor in assignors}
         self._metadata = metadata
 
@@ -88,6 +101,9 @@ class GroupCoordinator:
                 metadata=metadata,
                 overrides=self.overrides,
                 counters=self.counters,
+                share_assignor=share_assignor,
+                persister=persister,
+                share_listeners=self.share_listeners,
             )
 
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
@@ -106,6 +122,8 @@ class GroupCoordinator:
             },
         )
         self.deleted_topics = DeletedTopics(self.runtime, writer, clock, led_elsewhere)
+        self.share = ShareGroups(self.runtime, self.share_listeners, persister, latest_offsets, metadata, share_version)
+        """The requests of share groups."""
 
     def partition_for(self, group_id: str) -> int:
         """The partition of __consumer_offsets that a group belongs to."""
@@ -132,25 +150,25 @@ class GroupCoordinator:
 
     def join(self, client: ClientInfo, request: JoinGroupRequest) -> Later[JoinGroupResponse]:
         """JoinGroup. INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT; other errors are in the response."""
-        _check_group_id(request.group_id)
+        check_group_id(request.group_id)
         if not self.config.min_session_timeout_ms <= request.session_timeout_ms <= self.config.max_session_timeout_ms:
             raise error_for(ErrorCode.INVALID_SESSION_TIMEOUT)
-        return self.write(request.group_id, lambda shard, _: shard.join(client, request)).map(_writable)
+        return self.write(request.group_id, lambda shard, _: shard.join(client, request)).map(writable)
 
     def sync(self, request: SyncGroupRequest) -> Later[SyncGroupResponse]:
         """SyncGroup."""
-        _check_group_id(request.group_id)
-        return self.write(request.group_id, lambda shard, _: shard.sync(request)).map(_writable)
+        check_group_id(request.group_id)
+        return self.write(request.group_id, lambda shard, _: shard.sync(request)).map(writable)
 
     def heartbeat(self, request: HeartbeatRequest) -> Later[ErrorCode]:
         """Heartbeat. While a group loads, every member counts as alive."""
-        _check_group_id(request.group_id)
+        check_group_id(request.group_id)
         return self.read(request.group_id, lambda shard, _: shard.heartbeat(request)).map(_alive)
 
     def leave(self, request: LeaveGroupRequest) -> Later[LeaveGroupResponse]:
         """LeaveGroup."""
-        _check_group_id(request.group_id)
-        return self.write(request.group_id, lambda shard, _: shard.leave(request)).map(_writable)
+        check_group_id(request.group_id)
+        return self.write(request.group_id, lambda shard, _: shard.leave(request)).map(writable)
 
     # --- consumer protocol ------------------------------------------------------------------------------------------
 
@@ -167,7 +185,7 @@ class GroupCoordinator:
         See `check_heartbeat` and ConsumerRequests.heartbeat for the errors.
         """
         check_heartbeat(request, api_version, self.assignors)
-        return self.write(request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request)).map(_writable)
+        return self.write(request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request)).map(writable)
 
     async def describe_consumer(self, group_id: str) -> ConsumerGroupDescribeResponse.Group:
         """A consumer group with its members, or the error of its id."""
@@ -208,7 +226,7 @@ class GroupCoordinator:
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> CommitErrors:
         """OffsetDelete; an error for each partition."""
-        _check_group_id(group_id)
+        check_group_id(group_id)
         return await self.write(group_id, lambda shard, _: shard.offsets.delete(group_id, partitions)).wait()
 
     def topics_deleted(self, topics: Iterable[str], partitions: Iterable[int] | None = None) -> Later[None]:
@@ -241,21 +259,31 @@ class GroupCoordinator:
                     raise
         return listed
 
+    def share_group_configs(self, group_id: str) -> ShareGroupConfigs:
+        """The effective keys of a share group for the leaders of its partitions."""
+        return self.overrides.share_group(group_id)
+
     async def describe_classic(self, group_id: str) -> DescribeGroupsResponse.Group | None:
         """One classic group, or None for an unknown id."""
         return await self.read(group_id, lambda shard, _: shard.describe_classic(group_id)).wait()
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-        """DeleteGroups; an error for each group."""
+        """DeleteGroups; an error for each group.
+
+        The share coordinators delete the states of a share group first.
+        """
         errors: dict[str, ErrorCode] = {}
         by_partition: dict[int, list[str]] = {}
         async for group_id in in_slices(dict.fromkeys(group_ids)):
             by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
         async for partition, ids in in_slices(by_partition.items()):
             try:
-                errors |= await self.runtime.write(partition, _delete(ids)).wait()
+                refused = await self.share.delete_states(partition, ids)
+                errors |= refused
+                left = [group_id for group_id in ids if group_id not in refused]
+                errors |= await self.runtime.write(partition, _delete(left)).wait()
             except KafkaError as error:
-                errors |= dict.fromkeys(ids, code_of(error))
+                errors |= {group_id: code_of(error) for group_id in ids if group_id not in errors}
         return errors
 
     def count_states(self) -> dict[tuple[GroupType, str], int]:
@@ -271,14 +299,6 @@ class GroupCoordinator:
         return sum(len(shard.store) for shard in self.runtime.shards().values())
 
 
-def _writable(done: Later[T]) -> T:
-    """The reply; UNKNOWN_SERVER_ERROR for a group that is too large to write."""
-    error = done.error
-    if isinstance(error, KafkaError) and error.code in TOO_LARGE:
-        raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR) from error
-    return done.result()
-
-
 def _alive(done: Later[ErrorCode]) -> ErrorCode:
     error = done.error
     if isinstance(error, KafkaError) and error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -292,8 +312,3 @@ def _delete(ids: list[str]) -> Operation[GroupShard, dict[str, ErrorCode]]:
         return shard.delete_groups(ids)
 
     return operation
-
-
-def _check_group_id(group_id: str) -> None:
-    if not group_id:
-        raise error_for(ErrorCode.INVALID_GROUP_ID)

@@ -17,6 +17,8 @@ class GroupCounters:
 
     consumer_rebalances: int = 0
     """Epochs that consumer groups have begun."""
+    share_rebalances: int = 0
+    """Epochs that share groups have begun."""
     completed_rebalances: int = 0
     """Generations in which classic groups have become stable."""
     offset_commits: int = 0

@@ -1,4 +1,4 @@
-"""Removes deleted topics' offsets, so that no new topic inherits them.
+"""Removes deleted topics' offsets and share-partitions, so that no new topic inherits them.
 
 A topic's name is free again only when every shard has written tombstones for its offsets and synced them (see
 TopicDeletionManager): then neither a crash, nor a power failure, nor a shard that was being loaded brings them back.
@@ -45,7 +45,7 @@ _MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class _Sweep:
-    """One walk over a shard's offsets of some topics.
+    """One walk over a shard's offsets and share groups of some topics.
 
     Its steps are operations of the runtime.
     """
@@ -56,6 +56,7 @@ class _Sweep:
         self._groups: deque[str] = deque()
         self._group = ""
         self._found: deque[TopicPartition] = deque()
+        self._share_groups: deque[str] = deque()
 
     def step(self, shard: GroupShard, now_ms: int) -> Result[bool]:
         """Write some tombstones; the reply says whether more may follow."""
@@ -64,6 +65,7 @@ class _Sweep:
         if shard is not self._shard:
             self._shard = shard
             self._groups = deque(store.groups_of_topics(self._topics))
+            self._share_groups = deque(shard.share_offsets.groups_of_topics(self._topics))
             self._found.clear()
         records: list[CoordinatorRecord] = []
         looked_at = 0
@@ -79,7 +81,10 @@ class _Sweep:
                 looked_at += looked
             else:
                 break
-        return Result(bool(self._found or self._groups), records)
+        if not records and self._share_groups:
+            # The states of one share group are one record, which may be large.
+            records += shard.share_offsets.forget_topics(self._share_groups.popleft(), self._topics)
+        return Result(bool(self._found or self._groups or self._share_groups), records)
 
 
 @dataclass(slots=True, eq=False)

@@ -34,6 +34,8 @@ class Group(ABC):
     type: GroupType
     members: Mapping[str, object]
     """By member id."""
+    may_expire: bool = True
+    """Whether the group goes when it has had no members and no offsets for a while."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id

@@ -1,4 +1,4 @@
-"""The records of groups in __consumer_offsets, as Kafka 4.1 writes them.
+"""The records of groups in __consumer_offsets, as Kafka 4.1 writes them, and those of share groups as 4.4 does.
 
 Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers and the schemas of its records.
 """
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkapy.coordinator.records import CoordinatorRecord, RecordTypes
 from kafkapy.protocol.messages import consumer_group_records as consumer
+from kafkapy.protocol.messages import share_group_records as share
 from kafkapy.protocol.messages.group_metadata_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -37,6 +38,12 @@ GROUP_RECORDS: Final = RecordTypes(
         6: (consumer.ConsumerGroupTargetAssignmentMetadataKey, consumer.ConsumerGroupTargetAssignmentMetadataValue),
         7: (consumer.ConsumerGroupTargetAssignmentMemberKey, consumer.ConsumerGroupTargetAssignmentMemberValue),
         8: (consumer.ConsumerGroupCurrentMemberAssignmentKey, consumer.ConsumerGroupCurrentMemberAssignmentValue),
+        10: (share.ShareGroupMemberMetadataKey, share.ShareGroupMemberMetadataValue),
+        11: (share.ShareGroupMetadataKey, share.ShareGroupMetadataValue),
+        12: (share.ShareGroupTargetAssignmentMetadataKey, share.ShareGroupTargetAssignmentMetadataValue),
+        13: (share.ShareGroupTargetAssignmentMemberKey, share.ShareGroupTargetAssignmentMemberValue),
+        14: (share.ShareGroupCurrentMemberAssignmentKey, share.ShareGroupCurrentMemberAssignmentValue),
+        15: (share.ShareGroupStatePartitionMetadataKey, share.ShareGroupStatePartitionMetadataValue),
         16: (consumer.ConsumerGroupRegularExpressionKey, consumer.ConsumerGroupRegularExpressionValue),
     }
 )

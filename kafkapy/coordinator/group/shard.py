@@ -1,7 +1,8 @@
 """GroupShard: the groups and offsets of one partition of __consumer_offsets.
 
 It connects the parts: ClassicRequests over ClassicRebalance, ConsumerRequests and ClassicMembers over
-ConsumerRebalance, OffsetRequests over an OffsetStore, and the requests about groups of every type. Source:
+ConsumerRebalance, ShareRequests over ShareRebalance, OffsetRequests over an OffsetStore, and the requests about groups
+of every type. Source:
 org.apache.kafka.coordinator.group.GroupCoordinatorShard.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from kafkapy.coordinator.group.classic.group import STABLE, ClassicGroup
+from kafkapy.coordinator.group.classic.group import NO_MEMBER, STABLE, ClassicGroup, join_error
 from kafkapy.coordinator.group.classic.rebalance import ClassicRebalance
 from kafkapy.coordinator.group.classic.requests import ClassicRequests, ClientInfo
 from kafkapy.coordinator.group.config import GroupConfig, GroupOverrides
@@ -27,9 +28,19 @@ from kafkapy.coordinator.group.consumer.replay import ConsumerReplay
 from kafkapy.coordinator.group.consumer.requests import ConsumerRequests
 from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import Group, GroupType
+from kafkapy.coordinator.group.modern.group import ModernGroup
 from kafkapy.coordinator.group.offset_requests import OffsetRequests
 from kafkapy.coordinator.group.offsets import OffsetStore
 from kafkapy.coordinator.group.records import GROUP_METADATA_KEY, OFFSET_COMMIT_KEY
+from kafkapy.coordinator.group.share import records as share_records
+from kafkapy.coordinator.group.share.group import ShareGroup
+from kafkapy.coordinator.group.share.initialization import ShareInitialization
+from kafkapy.coordinator.group.share.listeners import ShareGroupListeners
+from kafkapy.coordinator.group.share.offsets import ShareOffsetOperations
+from kafkapy.coordinator.group.share.rebalance import ShareRebalance
+from kafkapy.coordinator.group.share.records import SHARE_GROUP_KEYS
+from kafkapy.coordinator.group.share.replay import ShareReplay
+from kafkapy.coordinator.group.share.requests import ShareRequests
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Result
 from kafkapy.errors import ErrorCode, KafkaError, error_for
@@ -54,6 +65,7 @@ from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResp
 if TYPE_CHECKING:
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.coordinator.hosted import ShardContext
+    from kafkapy.coordinator.share.persister import Persister
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
@@ -85,6 +97,9 @@ class GroupShard:
         metadata: Callable[[], MetadataSnapshot],
         overrides: GroupOverrides,
         counters: GroupCounters,
+        share_assignor: GroupAssignor,
+        persister: Callable[[], Persister],
+        share_listeners: ShareGroupListeners,
     ) -> None:
         """Create the shard's parts.
 
@@ -113,11 +128,30 @@ class GroupShard:
             metadata,
             self._migration,
             counters,
-            lambda group: rebalanced(GroupEvent(group.group_id, group.epoch, tuple(group.members))),
+            self._settled,
         )
         patterns = ConsumerPatterns(self.consumer_rebalance, context.timer, context.clock, config, metadata)
         self.consumer = ConsumerRequests(self.consumer_rebalance, patterns, overrides)
         self._classic_members = ClassicMembers(self.consumer_rebalance, metadata)
+        self.share_rebalance = ShareRebalance(
+            self.groups,
+            context.timer,
+            context.clock,
+            config,
+            overrides,
+            share_assignor,
+            metadata,
+            counters,
+            share_listeners,
+            self._settled,
+        )
+        initialization = ShareInitialization(
+            self.share_rebalance.find, context.timer, context.clock, config, metadata, persister
+        )
+        self.share = ShareRequests(self.share_rebalance, initialization, overrides)
+        self.share_offsets = ShareOffsetOperations(self.share_rebalance, initialization, metadata)
+        self._share_listeners = share_listeners
+        self._share_replay = ShareReplay(self.groups)
         self._replay = ConsumerReplay(self.groups)
         self._loading = True
 
@@ -144,6 +178,19 @@ class GroupShard:
             if record.key_version == MEMBER_KEY and not self._loading:
                 key_of_member = cast(ConsumerGroupMemberMetadataKey, record.key)
                 self.consumer_rebalance.member_applied(key_of_member.group_id, key_of_member.member_id)
+        elif record.key_version in SHARE_GROUP_KEYS:
+            self._apply_share(record)
+
+    def _apply_share(self, record: CoordinatorRecord) -> None:
+        self._share_replay.apply(record)
+        key = cast(Any, record.key)
+        if record.key_version == share_records.EPOCH_KEY and record.value is None:
+            if key.group_id not in self.groups:
+                self._keep_offsets(key.group_id)
+            if not self._loading:
+                self._share_listeners.group_deleted(key.group_id)
+        elif record.key_version == share_records.MEMBER_KEY and not self._loading:
+            self.share_rebalance.member_applied(key.group_id, key.member_id)
 
     def _apply_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self.groups.get(group_id)
@@ -187,6 +234,8 @@ class GroupShard:
                 waiting += self._rebalance.loaded(group)
             elif isinstance(group, ConsumerGroup):
                 self.consumer_rebalance.loaded(group)
+            elif isinstance(group, ShareGroup):
+                self.share_rebalance.loaded(group)
         if waiting:
             self.timer.schedule("after-load", 0, lambda _shard, _now: Result(None, waiting))
         self._schedule_expiry()
@@ -211,6 +260,9 @@ class GroupShard:
         self._counters.completed_rebalances += group.state is STABLE
         self._announce(GroupEvent(group.group_id, group.generation_id, tuple(group.members)))
 
+    def _settled(self, group: ModernGroup[Any]) -> None:
+        self._announce(GroupEvent(group.group_id, group.epoch, tuple(group.members)))
+
     def _heartbeat_by_commit(self, group: Group, member_id: str) -> None:
         if isinstance(group, ClassicGroup):
             self._rebalance.schedule_heartbeat(group, group.members[member_id])
@@ -218,9 +270,11 @@ class GroupShard:
     # --- the classic protocol, in groups of either type -------------------------------------------------------------
 
     def join(self, client: ClientInfo, request: JoinGroupRequest) -> Result[JoinGroupResponse]:
-        """JoinGroup. An empty consumer group becomes a classic one."""
+        """JoinGroup. An empty consumer group becomes a classic one; a share group is INCONSISTENT_GROUP_PROTOCOL."""
         group = self.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup):
+            if isinstance(group, ShareGroup):
+                return Result(join_error(NO_MEMBER, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
             return self.classic.join(client, request)
         if not group.is_empty:
             return self._classic_members.join(client, request, group)
@@ -371,6 +425,6 @@ class GroupShard:
     def _expired(self, group: Group, now_ms: int, most: int) -> list[CoordinatorRecord]:
         records, none_left = self.offsets.expired(group, now_ms, most)
         waits = isinstance(group, ClassicGroup) and bool(group.pending_join)
-        if none_left and group.is_empty and not waits:
+        if none_left and group.is_empty and group.may_expire and not waits:
             records += self._forget(group)
         return records

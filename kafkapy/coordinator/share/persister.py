@@ -23,7 +23,7 @@ class Persister(Protocol):
     Errors (each a KafkaError): FENCED_STATE_EPOCH and FENCED_LEADER_EPOCH for a caller that was replaced,
     UNKNOWN_TOPIC_OR_PARTITION for a topic that is gone, INVALID_REQUEST for keys, offsets or batches that cannot be,
     COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR and NETWORK_EXCEPTION after the last retry,
-    MESSAGE_TOO_LARGE for a state that no batch of __share_group_state takes.
+    UNKNOWN_SERVER_ERROR for a state that no batch of __share_group_state takes.
     """
 
     def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> Later[None]:
@@ -35,8 +35,8 @@ class Persister(Protocol):
     def read(self, key: ShareKey, leader_epoch: int) -> Later[ShareState]:
         """The state for a leader that takes over; it fences leaders of earlier epochs from then on.
 
-        FENCED_LEADER_EPOCH when a later leader has read or written. A share-partition that was never initialized has
-        state epoch 0, no start offset and no batches.
+        FENCED_LEADER_EPOCH when a later leader has read. INVALID_REQUEST for a share-partition that was never
+        initialized.
         """
 
     def write(
@@ -51,12 +51,16 @@ class Persister(Protocol):
         """Store batches whose state has changed, and the start offset; done when that is committed.
 
         Batches below the start offset are dropped. Where batches overlap older ones, the higher delivery count holds,
-        and of equal counts the higher state. Start offset -1 leaves the start offset as it is. FENCED_STATE_EPOCH,
-        FENCED_LEADER_EPOCH.
+        and of equal counts the higher state. The start offset never goes back: -1 leaves it as it is. A leader reads
+        before it writes. FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH; INVALID_REQUEST for a share-partition that was never
+        initialized.
         """
 
     def delete(self, key: ShareKey) -> Later[None]:
         """Remove the state of a share-partition; one that has none is no error."""
 
     def summary(self, key: ShareKey, leader_epoch: int) -> Later[ShareSummary]:
-        """The start offset and the counts, without the batches. Leader epoch -1: of anyone who asks."""
+        """The start offset and the counts, without the batches; leader epoch NO_EPOCH of a caller that leads nothing.
+
+        A share-partition that was never initialized has start offset -1 and state epoch 0.
+        """

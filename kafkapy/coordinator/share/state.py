@@ -6,23 +6,28 @@ coordinator keeps what must survive. Source: SharePartitionKey, PersisterStateBa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, Self, TypeVar
 from uuid import UUID
+
+from kafkapy.types import uuid_from_string, uuid_to_string
 
 UNINITIALIZED_START_OFFSET: Final = -1
 """A start offset that is not known yet: the leader of the share-partition decides it by share.auto.offset.reset."""
 UNKNOWN_DELIVERY_COMPLETE: Final = -1
 """A delivery-complete count that nobody has told: of a Write before version 1, or of a state that an operator set."""
 NO_EPOCH: Final = -1
-"""A state epoch or leader epoch that its sender does not know: nothing is fenced by it."""
+"""The leader epoch of a caller that leads nothing, such as a group coordinator that asks for a summary."""
+
+_NUMBER = re.compile("[+-]?[0-9]{1,10}")
 
 
 class DeliveryState(IntEnum):
     """The state of a delivered record; RecordState of Kafka.
 
-    The share coordinator stores ACQUIRED never: a record that is held by a member is AVAILABLE after a restart.
+    Leaders never store ACQUIRED: a record that a member holds is AVAILABLE after a restart.
     """
 
     AVAILABLE = 0
@@ -42,6 +47,25 @@ class ShareKey(NamedTuple):
     group_id: str
     topic_id: UUID
     partition: int
+
+    @property
+    def text(self) -> str:
+        """Kafka's text of the key, which the coordinator is found by."""
+        return f"{self.group_id}:{uuid_to_string(self.topic_id)}:{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The key of a text.
+
+        Group ids may have colons. ValueError for a text that is no key.
+        """
+        parts = text.rstrip(":").rsplit(":", 2)
+        if len(parts) < 3 or not parts[0].strip() or _NUMBER.fullmatch(parts[2]) is None:
+            raise ValueError(f"{text[:100]!r} is not a group, a topic id and a partition with colons between them")
+        partition = int(parts[2])
+        if not -(2**31) <= partition < 2**31:
+            raise ValueError(f"{partition} is no number of a partition")
+        return cls(parts[0], uuid_from_string(parts[1]), partition)
 
 
 class StateBatch(NamedTuple):
@@ -79,3 +103,32 @@ class ShareSummary(NamedTuple):
 def delivery_complete_in(batches: Iterable[StateBatch]) -> int:
     """The number of records in batches of a terminal state."""
     return sum(each.last - each.first + 1 for each in batches if each.state >= DeliveryState.ACKNOWLEDGED)
+
+
+class WireBatch(Protocol):
+    """A state batch of a request, a response or a record."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+    def __init__(self, *, first_offset: int, last_offset: int, delivery_state: int, delivery_count: int) -> None: ...
+
+
+W = TypeVar("W", bound=WireBatch)
+
+
+def to_wire(kind: type[W], batches: Iterable[StateBatch]) -> list[W]:
+    """State batches as those of a message."""
+    return [
+        kind(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+        for first, last, state, count in batches
+    ]
+
+
+def from_wire(batches: Iterable[WireBatch]) -> list[StateBatch]:
+    """The state batches of a message."""
+    return [
+        StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in batches
+    ]

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.hosted import Operation, ShardContext, ShardState
-from kafkapy.coordinator.result import TOO_LARGE, Later, Result
+from kafkapy.coordinator.result import Later, Result, without_too_large
 from kafkapy.coordinator.runtime import CoordinatorRuntime
 from kafkapy.coordinator.transaction.completion import Completions
 from kafkapy.coordinator.transaction.config import TransactionConfig
@@ -37,7 +37,7 @@ from kafkapy.coordinator.transaction.records import TRANSACTION_RECORDS
 from kafkapy.coordinator.transaction.shard import TransactionShard
 from kafkapy.coordinator.transaction.state import TransactionState
 from kafkapy.coordinator.writer import PartitionWriter
-from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.errors import ErrorCode, error_for
 from kafkapy.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from kafkapy.types import TopicPartition
 
@@ -102,20 +102,7 @@ class TransactionCoordinator:
         )
 
     def _run(self, partition: int, operation: Operation[TransactionShard, T]) -> Later[T]:
-        answer: Later[T] = Later()
-
-        def written(done: Later[T]) -> None:
-            error = done.error
-            if error is None:
-                answer.set(done.result())
-            elif isinstance(error, KafkaError) and error.code in TOO_LARGE:
-                # The transaction's record is too large, not the client's message.
-                answer.fail(error_for(ErrorCode.UNKNOWN_SERVER_ERROR, error.message))
-            else:
-                answer.fail(error)
-
-        self.runtime.write(partition, operation).then(written)
-        return answer
+        return without_too_large(self.runtime.write(partition, operation))
 
     # --- life -------------------------------------------------------------------------------------------------------
 

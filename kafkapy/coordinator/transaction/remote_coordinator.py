@@ -66,7 +66,7 @@ class ClusterCoordinates:
         self._peers = peers
         self._coordinator_of = coordinator_of
         self._timeout_ms = timeout_ms
-        self._queues: RequestQueues[_Asked] = RequestQueues(clock, _take, self._send, _answered)
+        self._queues: RequestQueues[int, _Asked] = RequestQueues(clock, _take, self._send, _answered)
 
     def add_partitions(
         self,

@@ -56,7 +56,7 @@ class ClusterMarkerWriter:
         self._peers = peers
         self._leader_of = leader_of
         self._timeout_ms = timeout_ms
-        self._queues: RequestQueues[_Queued] = RequestQueues(clock, _take, self._send, self._answered)
+        self._queues: RequestQueues[int, _Queued] = RequestQueues(clock, _take, self._send, self._answered)
 
     def write(self, partition: TopicPartition, marker: Marker) -> Later[None]:
         """Write a marker; see MarkerWriter.

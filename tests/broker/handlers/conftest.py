@@ -125,6 +125,9 @@ def groups_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSer
         "group.initial.rebalance.delay.ms=0",
         "offsets.topic.replication.factor=1",
         "offsets.topic.num.partitions=3",
+        "share.coordinator.state.topic.replication.factor=1",
+        "share.coordinator.state.topic.min.isr=1",
+        "share.coordinator.state.topic.num.partitions=3",
     ]
     with KafkaServer(BrokerConfig.from_properties(Properties().override(keys))) as server:
         yield server

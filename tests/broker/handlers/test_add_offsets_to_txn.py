@@ -19,9 +19,7 @@ def test_the_groups_partition_becomes_part_of_the_transaction(client: Any, topic
     assert (topic.topic, topic.partitions) == ("__consumer_offsets", [partition_of("some-group", 50)])
 
 
-@pytest.mark.parametrize(
-    ("version", "error"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)]
-)
+@pytest.mark.parametrize(("version", "error"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)])
 def test_a_fenced_producer_is_told_so_in_words_it_knows(
     client: Any, topic_name: str, version: int, error: ErrorCode
 ) -> None:

@@ -34,9 +34,7 @@ def test_one_unknown_partition_keeps_the_others_out(client: Any, topic_name: str
     assert producer.describe().transaction_state == "Empty"
 
 
-@pytest.mark.parametrize(
-    ("version", "error"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)]
-)
+@pytest.mark.parametrize(("version", "error"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)])
 def test_a_fenced_producer_is_told_so_in_words_it_knows(
     client: Any, topic_name: str, version: int, error: ErrorCode
 ) -> None:

@@ -29,7 +29,12 @@ def test_every_version_lists_the_served_apis(client: Any, version: int) -> None:
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
     assert finalized == (LATEST_LEVELS if version >= 3 else {})
     # Before version 4 a client knows no feature that begins at level 0.
-    levels = {"metadata.version": (7, 33), "group.version": (0, 1), "transaction.version": (0, 2)}
+    levels = {
+        "metadata.version": (7, 33),
+        "group.version": (0, 1),
+        "transaction.version": (0, 2),
+        "share.version": (0, 2),
+    }
     assert supported == {name: level for name, level in levels.items() if version >= 4 or (version == 3 and level[0])}
     assert response.finalized_features_epoch == (0 if version >= 3 else -1)
 

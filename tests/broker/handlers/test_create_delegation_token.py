@@ -54,9 +54,7 @@ def test_every_version_gives_a_token_of_the_principal(
         (2**63 - 1, DAY_MS, 7 * DAY_MS),
     ],
 )
-def test_the_lifetime_is_bounded(
-    sasl_connect: Callable[..., Any], asked_ms: int, expiry_ms: int, max_ms: int
-) -> None:
+def test_the_lifetime_is_bounded(sasl_connect: Callable[..., Any], asked_ms: int, expiry_ms: int, max_ms: int) -> None:
     made = new_token(sasl_connect("alice"), lifetime_ms=asked_ms)
     issued = made.issue_timestamp_ms
     assert (made.expiry_timestamp_ms - issued, made.max_timestamp_ms - issued) == (expiry_ms, max_ms)
@@ -83,9 +81,7 @@ def test_a_token_gives_no_further_tokens(sasl_connect: Callable[..., Any], sasl_
     client.close()
 
 
-def test_the_store_has_everything_except_the_secret(
-    sasl_connect: Callable[..., Any], sasl_broker: KafkaServer
-) -> None:
+def test_the_store_has_everything_except_the_secret(sasl_connect: Callable[..., Any], sasl_broker: KafkaServer) -> None:
     made = new_token(sasl_connect("alice"), renewers=["bob"])
     data, _ = sasl_broker.call(sasl_broker.context.store.get(token_path(made.token_id)))
     token = decode_token(data)

@@ -60,9 +60,7 @@ def test_what_cannot_be_ended(client: Any, topic_name: str) -> None:
     assert producer.end().error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-@pytest.mark.parametrize(
-    ("version", "error"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)]
-)
+@pytest.mark.parametrize(("version", "error"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)])
 def test_a_fenced_producer_is_told_so_in_words_it_knows(
     client: Any, topic_name: str, version: int, error: ErrorCode
 ) -> None:

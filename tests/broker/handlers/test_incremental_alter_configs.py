@@ -164,9 +164,7 @@ def test_keys_of_groups_that_are_not_allowed(
 
 
 @pytest.mark.parametrize("kind", [TOPIC, GROUP])
-def test_concurrent_changes_of_one_resource_are_all_kept(
-    client: Any, connect: Any, topic_name: str, kind: int
-) -> None:
+def test_concurrent_changes_of_one_resource_are_all_kept(client: Any, connect: Any, topic_name: str, kind: int) -> None:
     if kind == TOPIC:
         client.create_topic(topic_name)
         changes = {"retention.ms": "100001", "segment.ms": "100002", "max.message.bytes": "100003"}
@@ -244,9 +242,7 @@ def test_cleaner_threads_change_in_steps_only(client: Any, name: str, validate_o
     """Of this broker, and of all brokers (""); what is refused is not stored."""
     result = alter(client, BROKER, name, ("log.cleaner.threads", SET, "7"), validate_only=validate_only)
     assert result.error_code == ErrorCode.INVALID_REQUEST
-    assert result.error_message == (
-        "Log cleaner threads cannot be increased to more than double the current value 1"
-    )
+    assert result.error_message == ("Log cleaner threads cannot be increased to more than double the current value 1")
     assert entry(client, BROKER, "1", "log.cleaner.threads").value == "1"
     result = alter(client, BROKER, name, ("log.cleaner.threads", SET, "2"), validate_only=True)
     assert result.error_code == ErrorCode.NONE, result.error_message

@@ -13,6 +13,7 @@ from kafkapy.errors import ErrorCode
 from kafkapy.metadata.features import LATEST_LEVELS
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
 from kafkapy.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kafkapy.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kafkapy.protocol.messages.update_features import UpdateFeaturesRequest
 from kafkapy.types import ResourceType
 
@@ -51,7 +52,10 @@ def test_levels_in_force_may_be_asked_for_again(client: Any, version: int, kind:
 def test_levels_go_down_and_up(client: Any, version: int) -> None:
     _, epoch = finalized(client)
     assert update(client, version, ("transaction.version", 1, SAFE), ("group.version", 0, SAFE)).error_code == 0
-    assert finalized(client) == ({"metadata.version": 33, "transaction.version": 1}, epoch + 1)
+    assert finalized(client) == (
+        {"metadata.version": 33, "transaction.version": 1, "share.version": 2},
+        epoch + 1,
+    )
     assert update(client, version, ("group.version", 1, UPGRADE), ("transaction.version", 2, UPGRADE)).error_code == 0
     assert finalized(client) == (LATEST_LEVELS, epoch + 2)
 
@@ -75,6 +79,8 @@ def test_validate_only_changes_nothing(client: Any, version: int) -> None:
         ("metadata.version", 20, UPGRADE),
         ("metadata.version", 32, SAFE),
         ("share.version", 1, UPGRADE),
+        ("share.version", 3, UPGRADE),
+        ("streams.version", 1, UPGRADE),
         ("", 1, UPGRADE),
     ],
 )
@@ -94,6 +100,15 @@ def test_group_version_0_refuses_the_consumer_protocol(client: Any) -> None:
     assert client(heartbeat, 0).error_code != ErrorCode.UNSUPPORTED_VERSION
 
 
+def test_share_version_0_refuses_share_groups(client: Any) -> None:
+    heartbeat = ShareGroupHeartbeatRequest(group_id="g", member_id="", member_epoch=0)
+    assert update(client, 2, ("share.version", 0, SAFE)).error_code == ErrorCode.NONE
+    assert client(heartbeat, 1).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert update(client, 2, ("share.version", 1, UPGRADE)).error_code == ErrorCode.NONE
+    assert client(heartbeat, 1).error_code == ErrorCode.INVALID_REQUEST
+    assert update(client, 2, ("share.version", 2, UPGRADE)).error_code == ErrorCode.NONE
+
+
 def test_levels_outlive_the_broker(tmp_path: Path) -> None:
     # The embedded store is a file.
     keys = {"log_dirs": str(tmp_path / "logs"), "kafkapy_metadata_store": "embedded"}
@@ -104,7 +119,8 @@ def test_levels_outlive_the_broker(tmp_path: Path) -> None:
         client.close()
     with KafkaServer(config(tmp_path, **keys)) as server:
         client = Client(server.endpoints[0].host, server.endpoints[0].port)
-        assert finalized(client) == before == ({"metadata.version": 33, "group.version": 1}, 1)
+        levels = {"metadata.version": 33, "group.version": 1, "share.version": 2}
+        assert finalized(client) == before == (levels, 1)
         client.close()
 
 

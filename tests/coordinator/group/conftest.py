@@ -30,6 +30,7 @@ from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResp
 from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kafkapy.testing.coordinator import MemoryWriter, VirtualClock, snapshot_of
+from kafkapy.testing.share import MemoryPersister, share_parts
 from kafkapy.types import TopicPartition
 
 GROUP = "group"
@@ -54,6 +55,8 @@ class GroupBench:
         self.writer = MemoryWriter()
         self.config = GroupConfig(**{"initial_rebalance_delay_ms": DELAY_MS, **config})
         self.events: list[GroupEvent] = []
+        self.persister = MemoryPersister(self.clock)
+        self.ends: dict[TopicPartition, int] = {}
         self.snapshot = snapshot_of({"topic": 6})
         self.epoch = 0
         self.restart()
@@ -72,6 +75,7 @@ class GroupBench:
             rebalanced=self.events.append,
             assignors=[UniformAssignor(), RangeAssignor()],
             metadata=lambda: self.snapshot,
+            **share_parts(self.clock, self.persister, self.ends),
         )
         self.epoch += 1
         self.coordinator.runtime.on_leadership_change(PARTITION, self.epoch, True)

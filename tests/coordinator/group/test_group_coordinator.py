@@ -14,6 +14,7 @@ from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC
 from kafkapy.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
 from kafkapy.testing.coordinator import MemoryWriter, VirtualClock, snapshot_of
+from kafkapy.testing.share import share_parts
 from kafkapy.types import TopicPartition
 
 PARTITION = TopicPartition(GROUP_METADATA_TOPIC, 0)
@@ -30,6 +31,7 @@ class Bench:
             partition_count=lambda: 1,
             assignors=[UniformAssignor()],
             metadata=lambda: snapshot_of({"t": 1}),
+            **share_parts(self.clock),
         )
 
     def lead(self) -> None:

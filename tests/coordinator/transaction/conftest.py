@@ -155,9 +155,7 @@ class Bench:
     ) -> Any:
         return self.ask(self.coordinator.init_producer_id(name, timeout_ms, expected, **flags))
 
-    def add(
-        self, producer: ProducerIdAndEpoch, *partitions: TopicPartition, version: int = 0, name: str = "t"
-    ) -> Any:
+    def add(self, producer: ProducerIdAndEpoch, *partitions: TopicPartition, version: int = 0, name: str = "t") -> Any:
         return self.ask(self.coordinator.add_partitions(name, producer, partitions, version))
 
     def end(self, producer: ProducerIdAndEpoch, committed: bool = True, version: int = 0, name: str = "t") -> Any:

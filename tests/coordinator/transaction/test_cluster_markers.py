@@ -299,7 +299,7 @@ def test_a_request_that_cannot_be_sent_fails_its_items_and_not_the_queue() -> No
     def take(queue: Any) -> list[int]:
         return [queue.popleft()] if queue else []
 
-    queues: RequestQueues[int] = RequestQueues(
+    queues: RequestQueues[int, int] = RequestQueues(
         clock, take, send, lambda items, done: answers.append((list(items), done.error))
     )
     for number in (1, 2, 3):

@@ -23,6 +23,7 @@ from kafkapy.protocol.messages.join_group import JoinGroupRequest
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest
 from kafkapy.records.batches import decode_records, iter_batches
 from kafkapy.testing.coordinator import MemoryWriter, VirtualClock
+from kafkapy.testing.share import share_parts
 from kafkapy.types import TopicPartition
 
 A = TopicPartition("a", 0)
@@ -61,6 +62,7 @@ def test_groups_are_written_as_the_protocol_version_says(ibp: str, offsets: int,
         partition_count=lambda: 1,
         assignors=(),
         metadata=MetadataSnapshot,
+        **share_parts(clock),
     )
     coordinator.runtime.on_leadership_change(OFFSETS, 1, True)
     clock.run()
@@ -108,6 +110,7 @@ def test_a_loaded_record_of_an_old_version_is_the_same_offset() -> None:
             partition_count=lambda: 1,
             assignors=(),
             metadata=MetadataSnapshot,
+            **share_parts(clock),
         )
         coordinator.runtime.on_leadership_change(OFFSETS, 1, True)
         clock.run()

@@ -128,9 +128,7 @@ class Transactions(RuleBasedStateMachine):
         producer = self.alive[which % len(self.alive)]
         if producer.ending is not None:
             return
-        reply = self.ask(
-            fate, self.bench.coordinator.add_partitions(producer.name, producer.producer, [partition])
-        )
+        reply = self.ask(fate, self.bench.coordinator.add_partitions(producer.name, producer.producer, [partition]))
         if reply is None:
             self.check_current(producer)
             producer.added.add(partition)
@@ -265,6 +263,4 @@ def test_transactions_keep_their_promises(make_bench: Any) -> None:
 @pytest.mark.soak
 def test_transactions_keep_their_promises_for_long(make_bench: Any) -> None:
     machine = type("Machine", (Transactions,), {"make_bench": staticmethod(make_bench)})
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=3000, stateful_step_count=80, deadline=None)
-    )
+    run_state_machine_as_test(machine, settings=settings(max_examples=3000, stateful_step_count=80, deadline=None))

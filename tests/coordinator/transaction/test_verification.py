@@ -25,9 +25,7 @@ def make(bench: Any) -> TransactionVerification:
         (Operation.GENERIC_ERROR, ErrorCode.TRANSACTION_ABORTABLE),
     ],
 )
-def test_who_adds_no_partition_is_told_so_in_words_it_knows(
-    bench: Any, operation: Operation, error: ErrorCode
-) -> None:
+def test_who_adds_no_partition_is_told_so_in_words_it_knows(bench: Any, operation: Operation, error: ErrorCode) -> None:
     verification = make(bench)
     producer = bench.init()
     bench.add(producer, A)

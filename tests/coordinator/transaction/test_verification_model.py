@@ -185,9 +185,7 @@ class Verified(RuleBasedStateMachine):
                 patient=True,
             )
         client.in_flight.add(partition)
-        self.waiting.append(
-            Produce(client, partition, client.producer, client.token, api, driver, exchange, answer)
-        )
+        self.waiting.append(Produce(client, partition, client.producer, client.token, api, driver, exchange, answer))
         self.bench.settle()
 
     @rule(which=WHICH)

@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from kafkapy.config.accepted_keys import ACCEPTED_KEYS
+from kafkapy.config.coordinator_keys import SHARE_COORDINATOR_KEYS
 
 
 class Intended(NamedTuple):
@@ -33,7 +34,7 @@ NEW_BROKER_KEYS = {
     "sasl.oauthbearer.allow.unverified.issuer",
     "transaction.two.phase.commit.enable",
 }
-NEW_KEYS = {key.name for key in ACCEPTED_KEYS} | NEW_TOPIC_KEYS | NEW_BROKER_KEYS
+NEW_KEYS = {key.name for key in (*ACCEPTED_KEYS, *SHARE_COORDINATOR_KEYS)} | NEW_TOPIC_KEYS | NEW_BROKER_KEYS
 NEW_IN_4_4 = "|".join(re.escape(name) for name in sorted(NEW_KEYS))
 REMOVED_IN_4 = r"message\.downconversion\.enable|message\.format\.version|message\.timestamp\.difference\.max\.ms"
 

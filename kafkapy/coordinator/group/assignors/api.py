@@ -54,6 +54,11 @@ class GroupSpec(NamedTuple):
     """Member id to member."""
     homogeneous: bool
     """Whether all members subscribe to the same topics."""
+    assignable: Partitions | None = None
+    """The partitions that may be assigned; None for all partitions of all topics.
+
+    A share group assigns a partition once its state was initialized.
+    """
 
 
 class SubscribedTopics(Protocol):
@@ -77,10 +82,10 @@ class GroupAssignor(Protocol):
 
     @property
     def name(self) -> str:
-        """The assignor's name in group.remote.assignor and group.consumer.assignors."""
+        """The assignor's name in group.remote.assignor, group.consumer.assignors and group.share.assignors."""
 
     def assign(self, spec: GroupSpec, topics: SubscribedTopics) -> Mapping[str, Partitions]:
-        """Member id to partitions, each partition at most once.
+        """Member id to partitions, each partition at most once, or as often as share groups like.
 
         A member that is left out gets none.
 

@@ -10,7 +10,8 @@ from heapq import heapify, heappop, heapreplace
 from typing import Final
 from uuid import UUID
 
-from kafkapy.coordinator.group.assignors.api import Partitions
+from kafkapy.coordinator.group.assignors.api import AssignorError, Partitions, SubscribedTopics
+from kafkapy.types import uuid_to_string
 
 MAX_ROUNDS: Final = 16
 """Most rounds through all topics.
@@ -128,3 +129,13 @@ class TopicBalancer:
             changed = {topic_id: set(numbers) for topic_id, numbers in self._kept[member_id].items()}
             self._changed[member_id] = changed
         return changed
+
+
+def partition_count(topics: SubscribedTopics, topic_id: UUID) -> int:
+    """The number of a subscribed topic's partitions. AssignorError for an unknown topic."""
+    count = topics.num_partitions(topic_id)
+    if count == -1:
+        raise AssignorError(
+            f"Members are subscribed to topic {uuid_to_string(topic_id)} which doesn't exist in the topic metadata."
+        )
+    return count

@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kafkapy.coordinator.group.assignors.api import (
-    AssignorError,
     GroupAssignor,
     GroupSpec,
     Partitions,
     SubscribedTopics,
 )
-from kafkapy.coordinator.group.assignors.balancing import TopicBalancer
+from kafkapy.coordinator.group.assignors.balancing import TopicBalancer, partition_count
 from kafkapy.plugins import hookimpl
-from kafkapy.types import uuid_to_string
 
 
 class UniformAssignor:
@@ -42,7 +40,7 @@ class UniformAssignor:
         # Members with the same subscription mostly share one set.
         subscriptions = {id(member.topic_ids): member.topic_ids for member in spec.members.values()}
         topic_ids: set[UUID] = set().union(*subscriptions.values())
-        counts = {topic_id: _partition_count(topics, topic_id) for topic_id in sorted(topic_ids)}
+        counts = {topic_id: partition_count(topics, topic_id) for topic_id in sorted(topic_ids)}
         claims = {topic_id: _Claims(count, set()) for topic_id, count in counts.items()}
         kept = _keep(spec, member_ids, claims)
         free = _unowned(claims)
@@ -56,15 +54,6 @@ class UniformAssignor:
         balancer.add(free)
         balancer.balance()
         return balancer.assignment()
-
-
-def _partition_count(topics: SubscribedTopics, topic_id: UUID) -> int:
-    count = topics.num_partitions(topic_id)
-    if count == -1:
-        raise AssignorError(
-            f"Members are subscribed to topic {uuid_to_string(topic_id)} which doesn't exist in the topic metadata."
-        )
-    return count
 
 
 @dataclass(slots=True)

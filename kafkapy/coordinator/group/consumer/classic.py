@@ -28,8 +28,9 @@ from kafkapy.coordinator.group.consumer.protocol import (
     owned_partitions,
     version_of,
 )
-from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance, Records
-from kafkapy.coordinator.group.consumer.topics import GroupTopics
+from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance
+from kafkapy.coordinator.group.modern.rebalance import Records
+from kafkapy.coordinator.group.modern.topics import GroupTopics
 from kafkapy.coordinator.result import Result
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.cache import MetadataSnapshot

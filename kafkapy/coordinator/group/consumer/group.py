@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kafkapy.coordinator.group.assignors.api import Partitions
 from kafkapy.coordinator.group.classic.group import CONSUMER_PROTOCOL_TYPE
 from kafkapy.coordinator.group.consumer.member import (
     LEAVE_GROUP_STATIC_EPOCH,
-    NO_PARTITIONS,
     ConsumerGroupMember,
     MemberState,
 )
 from kafkapy.coordinator.group.consumer.records import group_tombstones
-from kafkapy.coordinator.group.consumer.subscriptions import ResolvedRegex, Subscriptions
-from kafkapy.coordinator.group.group import Group, GroupType
+from kafkapy.coordinator.group.consumer.subscriptions import ResolvedRegex
+from kafkapy.coordinator.group.group import GroupType
+from kafkapy.coordinator.group.modern.group import ModernGroup, Subscriptions, count
+from kafkapy.coordinator.group.modern.partitions import NO_PARTITIONS
 from kafkapy.errors import ErrorCode, error_for
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 FIRST_COMMIT_WITH_EPOCH: Final = 9
 """OffsetCommit version from which members of the consumer protocol may commit."""
 NO_GENERATION: Final = -1
-K = TypeVar("K")
 
 
 class ConsumerGroupState(Enum):
@@ -46,16 +46,7 @@ class ConsumerGroupState(Enum):
     DEAD = "Dead"
 
 
-class Refresh(NamedTuple):
-    """The group's last check for changed topics. Immutable."""
-
-    topics: object
-    """The mapping of topics in the metadata snapshot; another object is another state."""
-    brokers_version: int
-    group_epoch: int
-
-
-class ConsumerGroup(Group):
+class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     """One group of the consumer protocol.
 
     Owned by a GroupShard; changed by ConsumerReplay, on the control loop's thread.
@@ -65,27 +56,15 @@ class ConsumerGroup(Group):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.epoch = 0
-        self.assignment_epoch = 0
-        self.metadata_hash = 0
         self.has_subscription_metadata = False
         """The log holds the topic metadata of a version before 4.1."""
-        self.members: dict[str, ConsumerGroupMember] = {}
         self.static_members: dict[str, str] = {}
         """Member id by group.instance.id."""
-        self.target: dict[str, Partitions] = {}
-        """Target assignment by member id."""
         self.resolved: dict[str, ResolvedRegex] = {}
         self.classic_count = 0
         """The number of members that use the classic protocol."""
-        self.refreshed: Refresh | None = None
-        """The last check for changed topics; not in the log."""
         self.regex_topics: Mapping[str, object] | None = None
         """The topics of the last match of the expressions. Not in the log."""
-        self.assigned_ms: int | None = None
-        """Time of the last target assignment on the monotonic clock. Not in the log."""
-        self.announced_epoch = 0
-        """The last epoch that was announced as settled. Not in the log."""
         self._owners: dict[UUID, dict[int, str]] = {}
         self._names: dict[str, int] = {}
         self._regexes: dict[str, int] = {}
@@ -118,17 +97,9 @@ class ConsumerGroup(Group):
         return CONSUMER_PROTOCOL_TYPE
 
     @property
-    def is_empty(self) -> bool:
-        """See Group."""
-        return not self.members
-
-    def member(self, member_id: str) -> ConsumerGroupMember:
-        """The member of that id. UNKNOWN_MEMBER_ID."""
-        found = self.members.get(member_id)
-        if found is None:
-            message = f"Member {member_id} is not a member of group {self.group_id}."
-            raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, message)
-        return found
+    def is_settled(self) -> bool:
+        """See ModernGroup."""
+        return self.state in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
 
     def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
         """The member with that group.instance.id."""
@@ -192,9 +163,9 @@ class ConsumerGroup(Group):
         """
         counts = dict(self._assignors)
         if before is not None and before.server_assignor is not None:
-            _count(counts, before.server_assignor, -1)
+            count(counts, before.server_assignor, -1)
         if after is not None and after.server_assignor is not None:
-            _count(counts, after.server_assignor, 1)
+            count(counts, after.server_assignor, 1)
         return max(counts, key=lambda name: counts[name], default=None)
 
     def supports_classic_protocols(self, protocol_type: str, protocols: Iterable[str]) -> bool:
@@ -253,13 +224,13 @@ class ConsumerGroup(Group):
     def _tally(self, member: ConsumerGroupMember, change: int) -> None:
         _count_subscription(self._names, self._regexes, member, change)
         if member.server_assignor is not None:
-            _count(self._assignors, member.server_assignor, change)
+            count(self._assignors, member.server_assignor, change)
         if member.classic is not None:
             self.classic_count += change
             for name in {name for name, _ in member.classic.protocols}:
-                _count(self._classic_protocols, name, change)
+                count(self._classic_protocols, name, change)
         if member.state is MemberState.STABLE:
-            _count(self._reconciled, member.member_epoch, change)
+            count(self._reconciled, member.member_epoch, change)
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 
@@ -333,14 +304,6 @@ def _count_subscription(
     names: dict[str, int], regexes: dict[str, int], member: ConsumerGroupMember, change: int
 ) -> None:
     for name in member.topic_names:
-        _count(names, name, change)
+        count(names, name, change)
     if member.topic_regex:
-        _count(regexes, member.topic_regex, change)
-
-
-def _count(counts: dict[K, int], key: K, change: int) -> None:
-    count = counts.get(key, 0) + change
-    if count > 0:
-        counts[key] = count
-    else:
-        counts.pop(key, None)
+        count(regexes, member.topic_regex, change)

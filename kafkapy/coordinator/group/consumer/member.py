@@ -14,14 +14,11 @@ from uuid import UUID
 
 from kafkapy.coordinator.group.assignors.api import Partitions
 from kafkapy.coordinator.group.classic.group import Protocols
+from kafkapy.coordinator.group.modern.partitions import NO_PARTITIONS
 from kafkapy.errors import ErrorCode, error_for
 
-LEAVE_GROUP_EPOCH: Final = -1
-"""Member epoch with which a member leaves for good."""
 LEAVE_GROUP_STATIC_EPOCH: Final = -2
 """Member epoch with which a static member leaves for a while."""
-
-NO_PARTITIONS: Final[Partitions] = {}
 
 
 class MemberState(IntEnum):

@@ -20,7 +20,7 @@ from kafkapy.coordinator.group.classic.rebalance import ClassicRebalance
 from kafkapy.coordinator.group.classic.records import group_metadata
 from kafkapy.coordinator.group.consumer import records as records_of
 from kafkapy.coordinator.group.consumer.group import ConsumerGroup
-from kafkapy.coordinator.group.consumer.member import NO_PARTITIONS, ClassicMetadata, ConsumerGroupMember
+from kafkapy.coordinator.group.consumer.member import ClassicMetadata, ConsumerGroupMember
 from kafkapy.coordinator.group.consumer.protocol import (
     DecodeError,
     decode_assignment,
@@ -29,7 +29,8 @@ from kafkapy.coordinator.group.consumer.protocol import (
     partitions_by_id,
     version_of,
 )
-from kafkapy.coordinator.group.consumer.topics import GroupTopics
+from kafkapy.coordinator.group.modern.partitions import NO_PARTITIONS
+from kafkapy.coordinator.group.modern.topics import GroupTopics
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.cache import MetadataSnapshot

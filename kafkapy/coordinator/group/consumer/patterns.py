@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkapy.coordinator.group.consumer import records as records_of
-from kafkapy.coordinator.group.consumer.group import ConsumerGroup, Refresh
+from kafkapy.coordinator.group.consumer.group import ConsumerGroup
 from kafkapy.coordinator.group.consumer.member import ConsumerGroupMember
-from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance, Records
+from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance
 from kafkapy.coordinator.group.consumer.subscriptions import ResolvedRegex
-from kafkapy.coordinator.group.consumer.topics import GroupTopics
+from kafkapy.coordinator.group.modern.group import Refresh
+from kafkapy.coordinator.group.modern.rebalance import Records
+from kafkapy.coordinator.group.modern.topics import GroupTopics
 from kafkapy.coordinator.group.subscription_patterns import compile_pattern, resolve
 from kafkapy.coordinator.result import Result
 from kafkapy.metadata.cache import MetadataSnapshot

@@ -13,37 +13,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from kafkapy.coordinator.group.assignors.api import (
-    AssignorError,
-    GroupAssignor,
-    GroupSpec,
-    MemberSubscription,
-    Partitions,
-)
+from kafkapy.coordinator.group.assignors.api import GroupAssignor, GroupSpec, MemberSubscription, Partitions
 from kafkapy.coordinator.group.classic.group import ClassicGroup
 from kafkapy.coordinator.group.consumer import records as records_of
-from kafkapy.coordinator.group.consumer.group import (
-    ConsumerGroup,
-    ConsumerGroupState,
-    Refresh,
-    has_left_for_a_while,
-)
-from kafkapy.coordinator.group.consumer.member import (
-    NO_PARTITIONS,
-    ConsumerGroupMember,
-    MemberState,
-    Owned,
-    reconciled,
-)
+from kafkapy.coordinator.group.consumer.group import ConsumerGroup, has_left_for_a_while
+from kafkapy.coordinator.group.consumer.member import ConsumerGroupMember, MemberState, Owned, reconciled
 from kafkapy.coordinator.group.consumer.migration import ConsumerMigration, replacement_of
-from kafkapy.coordinator.group.consumer.topics import GroupTopics
 from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import Group
+from kafkapy.coordinator.group.modern.partitions import NO_PARTITIONS
+from kafkapy.coordinator.group.modern.rebalance import ModernRebalance, Records
+from kafkapy.coordinator.group.modern.topics import GroupTopics
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Result
-from kafkapy.errors import ErrorCode, KafkaError, error_for
+from kafkapy.errors import ErrorCode, error_for
 from kafkapy.metadata.cache import MetadataSnapshot
 
 if TYPE_CHECKING:
@@ -52,9 +37,6 @@ if TYPE_CHECKING:
     from kafkapy.coordinator.shard_timer import ShardTimer
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
-
-Records = list[CoordinatorRecord]
-T = TypeVar("T")
 
 LARGE_GROUP: Final = 100
 """Members from which one target assignment serves several close changes.
@@ -65,10 +47,8 @@ much as one. Kafka 4.1 computes one for each change.
 MEMBERS_PER_MS: Final = 5
 """A large group's assignments are at least one ms apart for each of so many members."""
 
-_SETTLED: Final = (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
 
-
-class ConsumerRebalance:
+class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
     """The engine under the requests of consumer groups.
 
     Owned by a GroupShard; used on the control loop's thread. It changes only group state that is not in the log: all
@@ -92,16 +72,12 @@ class ConsumerRebalance:
 
         `assignors` by name, the default one first; `rebalanced` is called with a settled group.
         """
-        self._groups = groups
-        self._timer = timer
-        self._clock = clock
+        super().__init__(ConsumerGroup, groups, timer, clock, metadata, rebalanced)
         self._config = config
         self._overrides = overrides
         self._assignors = assignors
-        self._metadata = metadata
         self.migration = migration
         self._counters = counters
-        self._rebalanced = rebalanced
 
     # --- groups and members -----------------------------------------------------------------------------------------
 
@@ -109,23 +85,6 @@ class ConsumerRebalance:
     def default_assignor(self) -> str:
         """The name of the default assignor, for groups whose members choose none."""
         return next(iter(self._assignors), "")
-
-    def find(self, group_id: str) -> ConsumerGroup | None:
-        """The consumer group of that id, or None."""
-        group = self._groups.get(group_id)
-        return group if isinstance(group, ConsumerGroup) else None
-
-    def get(self, group_id: str, kind: str = "Group") -> ConsumerGroup:
-        """The consumer group of that id.
-
-        GROUP_ID_NOT_FOUND, whose message has `kind`, Kafka's name for the group.
-        """
-        group = self._groups.get(group_id)
-        if group is None:
-            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {group_id} not found.")
-        if not isinstance(group, ConsumerGroup):
-            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-        return group
 
     def get_to_join(self, group_id: str, records: Records) -> ConsumerGroup:
         """The group that a consumer member joins.
@@ -244,36 +203,21 @@ class ConsumerRebalance:
         bump: bool,
         records: Records,
     ) -> int:
-        """The group's epoch.
-
-        It is a new one with `bump`, or when the subscribed topics have changed since the last check.
-        """
-        snapshot = topics.snapshot
-        seen = group.refreshed
-        if (
-            not bump
-            and seen is not None
-            and seen.topics is snapshot.topics
-            and seen.brokers_version == snapshot.brokers_version
-            and group.epoch >= seen.group_epoch
-        ):
-            return group.epoch
-        metadata_hash = topics.hash_of(group.subscriptions([before], after).topics)
-        epoch = group.epoch
-        if bump or metadata_hash != group.metadata_hash:
-            epoch = self.next_epoch(group, metadata_hash, records)
-        group.refreshed = Refresh(snapshot.topics, snapshot.brokers_version, epoch)
+        """See ModernRebalance. The topic metadata of a version before 4.1 is written off."""
+        epoch = super().refresh(group, before, after, topics, bump=bump, records=records)
         if group.has_subscription_metadata:
             records.append(records_of.subscription_metadata_tombstone(group.group_id))
         return epoch
 
-    def next_epoch(self, group: ConsumerGroup, metadata_hash: int, records: Records) -> int:
-        """Begin the group's next epoch, with the hash of its topics."""
-        epoch = group.epoch + 1
-        records.append(records_of.epoch(group.group_id, epoch, metadata_hash))
-        logger.info("Group %s enters epoch %d", group.group_id, epoch)
+    def _epoch_begun(self, group: ConsumerGroup, epoch: int, metadata_hash: int) -> CoordinatorRecord:
         self._counters.consumer_rebalances += 1
-        return epoch
+        return records_of.epoch(group.group_id, epoch, metadata_hash)
+
+    def _target(self, group: ConsumerGroup, member_id: str, partitions: Partitions) -> CoordinatorRecord:
+        return records_of.target(group.group_id, member_id, partitions)
+
+    def _target_epoch(self, group: ConsumerGroup, epoch: int) -> CoordinatorRecord:
+        return records_of.target_epoch(group.group_id, epoch)
 
     def _assignment_wait_ms(self, group: ConsumerGroup, member: ConsumerGroupMember) -> int:
         """Delay of a new target assignment in ms; 0 in small groups.
@@ -284,22 +228,6 @@ class ConsumerRebalance:
         if size < LARGE_GROUP or group.assigned_ms is None or group.classic_count or member.classic is not None:
             return 0
         return max(0, group.assigned_ms + size // MEMBERS_PER_MS - self._clock.monotonic_ms())
-
-    def _assign_later(self, group_id: str, wait_ms: int) -> None:
-        def due(shard: object, now_ms: int) -> Result[None]:
-            del shard, now_ms
-            group = self.find(group_id)
-            records: Records = []
-            if group is not None and group.members and group.epoch > group.assignment_epoch:
-                try:
-                    self._assign(group, None, None, group.epoch, GroupTopics(self._metadata()), records)
-                except KafkaError:
-                    # The error is logged, and the next heartbeat tries it again.
-                    return Result(None)
-            return self.announced(group_id, Result(None, records))
-
-        if ("consumer-assignment", group_id) not in self._timer:
-            self._timer.schedule(("consumer-assignment", group_id), wait_ms, due)
 
     def _assign(
         self,
@@ -314,7 +242,6 @@ class ConsumerRebalance:
 
         Returns the target of the changed member, if one has changed.
         """
-        group.assigned_ms = self._clock.monotonic_ms()
         members = group.members
         if after is not None:
             members = {**members, after.member_id: after}
@@ -325,22 +252,7 @@ class ConsumerRebalance:
         assignor = self._assignors.get(preferred) or self._assignors[self.default_assignor]
         subscriptions = group.subscriptions([] if before is None else [before], after)
         spec = GroupSpec(self._specs(group, members, after, topics), subscriptions.is_homogeneous(len(members)))
-        try:
-            assignment = assignor.assign(spec, topics)
-            if not isinstance(assignment, Mapping):
-                raise AssignorError(
-                    f"assign of the assignor {assignor.name} gave {assignment!r}, not members with partitions"
-                )
-        except AssignorError as error:
-            message = f"Failed to compute a new target assignment for epoch {epoch}: {error}"
-            logger.error("Group %s: %s", group.group_id, message)
-            raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, message) from error
-        for member_id in members:
-            target, known = assignment.get(member_id, NO_PARTITIONS), group.target.get(member_id)
-            if target is not known and target != known:
-                records.append(records_of.target(group.group_id, member_id, target))
-        records.append(records_of.target_epoch(group.group_id, epoch))
-        logger.info("Group %s has a new target assignment for epoch %d", group.group_id, epoch)
+        assignment = self._compute(group, assignor, spec, epoch, topics, records)
         return NO_PARTITIONS if after is None else assignment.get(after.member_id, NO_PARTITIONS)
 
     def _specs(
@@ -385,32 +297,6 @@ class ConsumerRebalance:
             else:
                 self._timer.cancel(("consumer-rebalance", group.group_id, moved.member_id))
         return moved
-
-    def announced(self, group_id: str, result: Result[T]) -> Result[T]:
-        """The result, with an announcement of a newly settled epoch, if any.
-
-        The announcement follows when the records are committed.
-        """
-        if not result.records:
-            return result
-        first = result.after
-
-        def after(error: BaseException | None) -> None:
-            if first is not None:
-                first(error)
-            group = self.find(group_id)
-            if error is None and group is not None and self._is_news(group):
-                self._rebalanced(group)
-
-        result.after = after
-        return result
-
-    @staticmethod
-    def _is_news(group: ConsumerGroup) -> bool:
-        if group.state not in _SETTLED or group.announced_epoch == group.epoch:
-            return False
-        group.announced_epoch = group.epoch
-        return True
 
     # --- members who go ---------------------------------------------------------------------------------------------
 

@@ -6,10 +6,10 @@ Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Protocol
-from uuid import UUID
+from typing import TYPE_CHECKING, Final
 
 from kafkapy.coordinator.group.consumer.member import ClassicMetadata
+from kafkapy.coordinator.group.modern.partitions import listed_as
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.protocol.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -58,16 +58,6 @@ CONSUMER_GROUP_KEYS: Final = (
 _SupportedProtocol = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata.SupportedProtocol
 
 
-class _TopicPartitions(Protocol):
-    topic_id: UUID
-    partitions: list[int]
-
-
-def partitions_of(listed: Iterable[_TopicPartitions]) -> dict[UUID, frozenset[int]]:
-    """Partitions by topic id, from the lists of a message."""
-    return {each.topic_id: frozenset(each.partitions) for each in listed}
-
-
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
@@ -111,10 +101,7 @@ def target_epoch(group_id: str, assignment_epoch: int) -> CoordinatorRecord:
 def target(group_id: str, member_id: str, partitions: Partitions) -> CoordinatorRecord:
     """The record of a member's target assignment."""
     value = ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=[
-            ConsumerGroupTargetAssignmentMemberValue.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
-            for topic_id, numbers in partitions.items()
-        ]
+        topic_partitions=listed_as(ConsumerGroupTargetAssignmentMemberValue.TopicPartitions, partitions)
     )
     return CoordinatorRecord(_target_key(group_id, member_id), TARGET_MEMBER_KEY, value)
 
@@ -125,14 +112,10 @@ def current_assignment(group_id: str, each: ConsumerGroupMember) -> CoordinatorR
         member_epoch=each.member_epoch,
         previous_member_epoch=each.previous_member_epoch,
         state=each.state,
-        assigned_partitions=_listed(each.assigned),
-        partitions_pending_revocation=_listed(each.pending_revocation),
+        assigned_partitions=listed_as(TopicPartitions, each.assigned),
+        partitions_pending_revocation=listed_as(TopicPartitions, each.pending_revocation),
     )
     return CoordinatorRecord(_current_key(group_id, each.member_id), CURRENT_ASSIGNMENT_KEY, value)
-
-
-def _listed(partitions: Partitions) -> list[TopicPartitions]:
-    return [TopicPartitions(topic_id=topic_id, partitions=sorted(numbers)) for topic_id, numbers in partitions.items()]
 
 
 def regular_expression(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:

@@ -14,15 +14,14 @@ from typing import Any
 from kafkapy.coordinator.group.consumer import records as keys
 from kafkapy.coordinator.group.consumer.group import ConsumerGroup
 from kafkapy.coordinator.group.consumer.member import (
-    LEAVE_GROUP_EPOCH,
-    NO_PARTITIONS,
     ClassicMetadata,
     ConsumerGroupMember,
     MemberState,
 )
-from kafkapy.coordinator.group.consumer.records import partitions_of
 from kafkapy.coordinator.group.consumer.subscriptions import ResolvedRegex
 from kafkapy.coordinator.group.group import Group
+from kafkapy.coordinator.group.modern.partitions import NO_PARTITIONS, partitions_of
+from kafkapy.coordinator.group.modern.requests import LEAVE_GROUP_EPOCH
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.protocol.messages.consumer_group_records import ConsumerGroupMemberMetadataValue
 

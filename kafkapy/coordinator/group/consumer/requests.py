@@ -15,14 +15,15 @@ from kafkapy.coordinator.group.assignors.api import Partitions
 from kafkapy.coordinator.group.consumer import records as records_of
 from kafkapy.coordinator.group.consumer.group import ConsumerGroup
 from kafkapy.coordinator.group.consumer.member import (
-    LEAVE_GROUP_EPOCH,
     LEAVE_GROUP_STATIC_EPOCH,
-    NO_PARTITIONS,
     ConsumerGroupMember,
     is_subset,
 )
 from kafkapy.coordinator.group.consumer.patterns import ConsumerPatterns, Visible
-from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance, Records
+from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance
+from kafkapy.coordinator.group.modern.partitions import NO_PARTITIONS, described_as, listed_as
+from kafkapy.coordinator.group.modern.rebalance import Records
+from kafkapy.coordinator.group.modern.requests import JOIN_EPOCH, LEAVE_GROUP_EPOCH, is_blank, require
 from kafkapy.coordinator.result import Result
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.metadata.cache import MetadataSnapshot
@@ -40,7 +41,6 @@ logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 MEMBER_ID_BY_CLIENT: Final = 1
 """ConsumerGroupHeartbeat version from which a new member brings its own id (KIP-1082)."""
-JOIN_EPOCH: Final = 0
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
@@ -64,21 +64,21 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, as
     """Refuse a request that contradicts itself: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
     epoch = request.member_epoch
     if api_version >= MEMBER_ID_BY_CLIENT or epoch > 0 or epoch == LEAVE_GROUP_EPOCH:
-        _require(not _is_blank(request.member_id), "MemberId can't be empty.")
-    _require(not _is_blank(request.group_id), "GroupId can't be empty.")
-    _require(not _is_blank(request.instance_id), "InstanceId can't be empty.")
-    _require(not _is_blank(request.rack_id), "RackId can't be empty.")
+        require(not is_blank(request.member_id), "MemberId can't be empty.")
+    require(not is_blank(request.group_id), "GroupId can't be empty.")
+    require(not is_blank(request.instance_id), "InstanceId can't be empty.")
+    require(not is_blank(request.rack_id), "RackId can't be empty.")
     if epoch == JOIN_EPOCH:
-        _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
-        _require(request.topic_partitions == [], "TopicPartitions must be empty when (re-)joining.")
-        _require(
+        require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
+        require(request.topic_partitions == [], "TopicPartitions must be empty when (re-)joining.")
+        require(
             request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None,
             "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
         )
     elif epoch == LEAVE_GROUP_STATIC_EPOCH:
-        _require(request.instance_id is not None, "InstanceId can't be null.")
+        require(request.instance_id is not None, "InstanceId can't be null.")
     else:
-        _require(epoch > LEAVE_GROUP_STATIC_EPOCH, "MemberEpoch is invalid.")
+        require(epoch > LEAVE_GROUP_STATIC_EPOCH, "MemberEpoch is invalid.")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise error_for(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
@@ -250,15 +250,6 @@ def describe_error(group_id: str, error: ErrorCode, message: str | None) -> Grou
     )
 
 
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise error_for(ErrorCode.INVALID_REQUEST, message)
-
-
-def _is_blank(text: str | None) -> bool:
-    return text is not None and not text.strip()
-
-
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     """Whether the request has all fields, as a join has."""
     return (
@@ -292,21 +283,8 @@ def _check_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatReq
 
 def _assignment(partitions: Partitions) -> ConsumerGroupHeartbeatResponse.Assignment:
     made = ConsumerGroupHeartbeatResponse.Assignment
-    return made(
-        topic_partitions=[
-            made.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
-            for topic_id, numbers in partitions.items()
-        ]
-    )
+    return made(topic_partitions=listed_as(made.TopicPartitions, partitions))
 
 
 def _described_partitions(partitions: Partitions, snapshot: MetadataSnapshot) -> Assignment:
-    return Assignment(
-        topic_partitions=[
-            Assignment.TopicPartitions(
-                topic_id=topic_id, topic_name=snapshot.topic_names[topic_id], partitions=sorted(numbers)
-            )
-            for topic_id, numbers in partitions.items()
-            if topic_id in snapshot.topic_names
-        ]
-    )
+    return Assignment(topic_partitions=described_as(Assignment.TopicPartitions, partitions, snapshot))

@@ -1,4 +1,4 @@
-"""The cluster's topics for consumer groups: partitions, racks, and a hash.
+"""The cluster's topics for consumer and share groups: partitions, racks, and a hash.
 
 The hash changes with the topics. Source: org.apache.kafka.coordinator.group.modern.SubscribedTopicDescriberImpl and
 Utils.computeGroupHash (KIP-1101).
@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kafkapy.metadata.cache import MetadataSnapshot, TopicMetadata
 
-_MEMO: Final = "consumer-group-hash"
+_MEMO: Final = "group-hash"
 
 
 class GroupTopics:

@@ -1,0 +1,1 @@
+"""Groups whose assignment the coordinator computes: what consumer groups and share groups have in common."""

@@ -1,0 +1,162 @@
+"""The state of share-partitions: it is initialized before a partition is assigned.
+
+A heartbeat writes the partitions of subscribed topics that have no state as initializing, and asks the share
+coordinators for their states. The outcomes are written when all are there: partitions that failed are tried again by
+the next heartbeat. Source: GroupCoordinatorService (persisterInitialize), GroupMetadataManager
+(maybeCreateInitializeShareGroupStateRequest, initializeShareGroupState, uninitializeShareGroupState).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from kafkapy.coordinator.group.modern.rebalance import Records
+from kafkapy.coordinator.group.share import records as records_of
+from kafkapy.coordinator.group.share.group import ShareGroup
+from kafkapy.coordinator.group.share.state_partitions import StateTopic, StateTopics
+from kafkapy.coordinator.result import Later, Result
+from kafkapy.coordinator.share.state import UNINITIALIZED_START_OFFSET, ShareKey
+from kafkapy.metadata.cache import MetadataSnapshot
+
+if TYPE_CHECKING:
+    from kafkapy.coordinator.clock import Clock
+    from kafkapy.coordinator.group.config import GroupConfig
+    from kafkapy.coordinator.shard_timer import ShardTimer
+    from kafkapy.coordinator.share.persister import Persister
+
+logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
+
+_NUMBERS: Final = count()
+"""Numbers of initializations, so that each has a timeout of its own."""
+
+
+class ShareInitialization:
+    """Initializes the share-partitions of a shard's groups.
+
+    Owned by a GroupShard; used on the control loop's thread.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str], ShareGroup | None],
+        timer: ShardTimer[Any],
+        clock: Clock,
+        config: GroupConfig,
+        metadata: Callable[[], MetadataSnapshot],
+        persister: Callable[[], Persister],
+    ) -> None:
+        """`find` returns the share group of an id."""
+        self._find = find
+        self._timer = timer
+        self._clock = clock
+        self._config = config
+        self._metadata = metadata
+        self._persister = persister
+        self._begun: dict[str, dict[UUID, int]] = {}
+        """Group to the topics whose states are on their way, and the time on the monotonic clock when that began."""
+
+    def is_under_way(self, group_id: str) -> bool:
+        """Whether states of the group are on their way."""
+        return group_id in self._begun
+
+    def begin(
+        self, group: ShareGroup, names: Iterable[str], epoch: int, records: Records
+    ) -> Callable[[BaseException | None], None] | None:
+        """Write the subscribed partitions without a state as initializing.
+
+        Returns what follows once that is committed, or None where nothing is missing. `epoch` is the group's epoch,
+        and the state epoch of the new states.
+        """
+        missing = group.state_partitions.missing(names, self._metadata(), self._in_flight(group.group_id))
+        if not missing:
+            return None
+        group_id = group.group_id
+        records.append(records_of.state_partitions(group_id, group.state_partitions.with_initializing(missing)))
+        self._begun.setdefault(group_id, {}).update(dict.fromkeys(missing, self._clock.monotonic_ms()))
+
+        def committed(error: BaseException | None) -> None:
+            if error is None:
+                self._ask(group_id, missing, epoch)
+            else:
+                self._ended(group_id, missing)
+
+        return committed
+
+    def _in_flight(self, group_id: str) -> set[UUID]:
+        """The topics whose states are on their way since less than the retry interval."""
+        since = self._clock.monotonic_ms() - self._config.share_initialize_retry_interval_ms
+        return {topic_id for topic_id, begun_ms in self._begun.get(group_id, {}).items() if begun_ms > since}
+
+    def _ended(self, group_id: str, topics: Iterable[UUID]) -> None:
+        begun = self._begun.get(group_id, {})
+        for topic_id in topics:
+            begun.pop(topic_id, None)
+        if not begun:
+            self._begun.pop(group_id, None)
+
+    def _ask(self, group_id: str, topics: StateTopics, epoch: int) -> None:
+        persister = self._persister()
+        keys = keys_of(group_id, topics)
+        left = len(keys)
+        failed: list[ShareKey] = []
+
+        def answered(key: ShareKey, done: Later[None]) -> None:
+            nonlocal left
+            left -= 1
+            if done.error is not None:
+                logger.error("The state of share-partition %s cannot be initialized: %s", key, done.error)
+                failed.append(key)
+            if not left:
+                self._finish(group_id, topics, failed)
+
+        for key in keys:
+            later = persister.initialize(key, epoch, UNINITIALIZED_START_OFFSET)
+            later.then(lambda done, key=key: answered(key, done))  # type: ignore[misc]
+
+    def _finish(self, group_id: str, topics: StateTopics, failed: Iterable[ShareKey]) -> None:
+        def due(shard: object, now_ms: int) -> Result[None]:
+            del shard, now_ms
+            self._ended(group_id, topics)
+            return Result(None, self.outcomes(group_id, *split(topics, failed)))
+
+        self._timer.schedule(("share-state", next(_NUMBERS)), 0, due)
+
+    def outcomes(self, group_id: str, initialized: StateTopics, failed: StateTopics) -> Records:
+        """The record of ended initializations."""
+        group = self._find(group_id)
+        if group is None:
+            # It was deleted meanwhile, and its states with it, but for these.
+            for key in keys_of(group_id, initialized):
+                self._persister().delete(key)
+            return []
+        after = group.state_partitions.with_outcomes(initialized, failed)
+        return [] if after == group.state_partitions else [records_of.state_partitions(group_id, after)]
+
+
+def keys_of(group_id: str, topics: StateTopics) -> list[ShareKey]:
+    """The keys of share-partitions."""
+    return [
+        ShareKey(group_id, topic_id, number)
+        for topic_id, topic in topics.items()
+        for number in sorted(topic.partitions)
+    ]
+
+
+def split(topics: StateTopics, failed: Iterable[ShareKey]) -> tuple[dict[UUID, StateTopic], dict[UUID, StateTopic]]:
+    """Topics with the partitions that are not among the failed keys, and topics with those that are."""
+    numbers: dict[UUID, set[int]] = {}
+    for key in failed:
+        numbers.setdefault(key.topic_id, set()).add(key.partition)
+    good: dict[UUID, StateTopic] = {}
+    bad: dict[UUID, StateTopic] = {}
+    for topic_id, (name, partitions) in topics.items():
+        without_state = partitions & numbers.get(topic_id, set())
+        if without_state:
+            bad[topic_id] = StateTopic(name, without_state)
+        if partitions - without_state:
+            good[topic_id] = StateTopic(name, partitions - without_state)
+    return good, bad

@@ -1,0 +1,125 @@
+"""The records of share-partitions in __share_group_state.
+
+A snapshot holds the whole state of a share-partition, an update what has changed since. A tombstone of the snapshot's
+key ends both. Source: ShareCoordinatorRecordHelpers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+from kafkapy.coordinator.records import CoordinatorRecord, RecordTypes
+from kafkapy.coordinator.share.batches import merge
+from kafkapy.coordinator.share.state import UNINITIALIZED_START_OFFSET, ShareKey, StateBatch, from_wire, to_wire
+from kafkapy.protocol.messages.share_state_records import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
+)
+
+SNAPSHOT: Final = 0
+UPDATE: Final = 1
+
+SHARE_RECORDS: Final = RecordTypes(
+    {SNAPSHOT: (ShareSnapshotKey, ShareSnapshotValue), UPDATE: (ShareUpdateKey, ShareUpdateValue)}
+)
+
+
+@dataclass(slots=True)
+class StoredState:
+    """The state of one share-partition as its records make it. A shard owns and changes it."""
+
+    snapshot_epoch: int
+    """The number of the last snapshot."""
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete: int
+    batches: list[StateBatch] = field(default_factory=list)
+    created_ms: int = 0
+    """The time of the last snapshot that was written for a change."""
+    written_ms: int = 0
+    """The time of the last snapshot."""
+    updates: int = 0
+    """Updates since the last snapshot."""
+    fencing_leader_epoch: int = 0
+    """The highest leader epoch of all records: a new snapshot may have a lower one."""
+
+    def update(self, value: ShareUpdateValue) -> None:
+        """Apply an update."""
+        self.leader_epoch = value.leader_epoch
+        self.fencing_leader_epoch = max(self.fencing_leader_epoch, value.leader_epoch)
+        if value.start_offset != UNINITIALIZED_START_OFFSET:
+            self.start_offset = value.start_offset
+        self.delivery_complete = value.delivery_complete_count
+        self.updates += 1
+        merge(self.batches, from_wire(value.state_batches), self.start_offset)
+
+
+def snapshot_record(key: ShareKey, state: StoredState) -> CoordinatorRecord:
+    """The record of a whole state."""
+    value = ShareSnapshotValue(
+        snapshot_epoch=state.snapshot_epoch,
+        state_epoch=state.state_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=state.start_offset,
+        create_timestamp=state.created_ms,
+        write_timestamp=state.written_ms,
+        state_batches=to_wire(ShareSnapshotValue.StateBatch, state.batches),
+        delivery_complete_count=state.delivery_complete,
+    )
+    return CoordinatorRecord(_snapshot_key(key), SNAPSHOT, value)
+
+
+def update_record(
+    key: ShareKey,
+    snapshot_epoch: int,
+    leader_epoch: int,
+    start_offset: int,
+    delivery_complete: int,
+    batches: Iterable[StateBatch],
+) -> CoordinatorRecord:
+    """The record of what has changed since a snapshot."""
+    value = ShareUpdateValue(
+        snapshot_epoch=snapshot_epoch,
+        leader_epoch=leader_epoch,
+        start_offset=start_offset,
+        state_batches=to_wire(ShareUpdateValue.StateBatch, batches),
+        delivery_complete_count=delivery_complete,
+    )
+    return CoordinatorRecord(
+        ShareUpdateKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition), UPDATE, value
+    )
+
+
+def share_tombstone(key: ShareKey) -> CoordinatorRecord:
+    """The record that ends a share-partition."""
+    return CoordinatorRecord(_snapshot_key(key), SNAPSHOT, None)
+
+
+def share_key_of(record: CoordinatorRecord) -> ShareKey:
+    """The share-partition of a record."""
+    key = cast(ShareSnapshotKey, record.key)
+    return ShareKey(key.group_id, key.topic_id, key.partition)
+
+
+def state_of(value: ShareSnapshotValue) -> StoredState:
+    """The state in a snapshot."""
+    return StoredState(
+        snapshot_epoch=value.snapshot_epoch,
+        state_epoch=value.state_epoch,
+        leader_epoch=value.leader_epoch,
+        start_offset=value.start_offset,
+        delivery_complete=value.delivery_complete_count,
+        batches=from_wire(value.state_batches),
+        created_ms=value.create_timestamp,
+        written_ms=value.write_timestamp,
+        fencing_leader_epoch=value.leader_epoch,
+    )
+
+
+def _snapshot_key(key: ShareKey) -> ShareSnapshotKey:
+    return ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
