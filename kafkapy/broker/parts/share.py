@@ -7,6 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafkapy._speedups.requests.share.table import ShareTable
+from kafkapy.broker.dead_letter_mail import ClusterMail
+from kafkapy.broker.dead_letters import DeadLetters
+from kafkapy.broker.inter_broker import InterBrokerClient, endpoints_of
 from kafkapy.broker.parts.part import Broker, Part
 from kafkapy.broker.share_manager import ShareManager
 from kafkapy.config.durations import BY_DURATION, duration_ms
@@ -21,6 +24,8 @@ __all__ = ["SharePartitions"]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+DEAD_LETTER_LEVEL: Final = 2
+"""The level of share.version from which on there are dead letters."""
 
 
 class SharePartitions(Part):
@@ -30,6 +35,7 @@ class SharePartitions(Part):
 
     def __init__(self) -> None:
         self._manager: ShareManager | None = None
+        self._mail: ClusterMail | None = None
         self._heard: GroupCoordinator | None = None
         """The group coordinator that tells the manager of its groups."""
 
@@ -48,7 +54,19 @@ class SharePartitions(Part):
             partial(self._configs, broker),
             partial(start_offset, broker.replica_manager),
             session_idle_ms=config.get_int("connections.max.idle.ms"),
+            allows_dead_letters=lambda: broker.features.share_version >= DEAD_LETTER_LEVEL,
         )
+
+        mail = ClusterMail(
+            lambda: broker.dynamic.config,
+            broker.log_config,
+            broker.metadata_cache,
+            broker.replica_manager,
+            broker.context.auto_topics,
+            partial(_connect, broker),
+        )
+        self._mail = mail
+        self._manager.dead_letters = DeadLetters(mail, partial(self._configs, broker), self._manager.dead_lettered)
 
         def allow() -> None:
             table.enabled = broker.features.share_version >= 1
@@ -61,6 +79,8 @@ class SharePartitions(Part):
         """End all share sessions."""
         if self._manager is not None:
             await self._manager.stop()
+        if self._mail is not None:
+            await self._mail.close()
 
     def _configs(self, broker: Broker, group_id: str) -> ShareGroupConfigs:
         """The group's keys; the group coordinator is made with the first group here."""
@@ -69,6 +89,18 @@ class SharePartitions(Part):
             self._heard = group
             group.share_listeners.add(self._manager)
         return group.share_group_configs(group_id)
+
+
+def _connect(broker: Broker) -> InterBrokerClient:
+    """The client that sends dead letters to the leaders of their partitions."""
+    config = broker.config
+    return InterBrokerClient(
+        config,
+        broker.node_id,
+        "dead-letters",
+        endpoints_of(broker.metadata_cache, config.inter_broker_listener_name),
+        timeout_ms=config.get_int("request.timeout.ms"),
+    )
 
 
 async def start_offset(replicas: ReplicaManager, partition: TopicPartition, leader_epoch: int, reset: str) -> int:
