@@ -13,10 +13,12 @@ from waiting import wait_until
 
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.fetch import FetchRequest
 from kafkapy.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kafkapy.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from kafkapy.protocol.messages.share_fetch import ShareFetchRequest
 from kafkapy.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kafkapy.records.batches import iter_records
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 GROUP_RESOURCE = 32
@@ -236,3 +238,36 @@ def test_the_end_of_a_connection_gives_records_back(start: Callable[[], KafkaSer
     first.client.socket.close()
     assert second.acquire() == [(0, 0, 1)]
     assert second.acknowledge((0, 0, [ACCEPT])) == ErrorCode.NONE
+
+
+def test_rejected_records_become_dead_letters(start: Callable[[], KafkaServer]) -> None:
+    server = start()
+    endpoint = server.endpoints[0]
+    client = Client(endpoint.host, endpoint.port)
+    topic = client.create_topic("jobs")
+    client.create_topic("dlq.jobs", errors_deadletterqueue_group_enable="true")
+    set_group(
+        client,
+        "workers",
+        share_auto_offset_reset="earliest",
+        errors_deadletterqueue_topic_name="dlq.jobs",
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    client.produce("jobs", [(NOW_MS, b"poison"), (NOW_MS, b"good")])
+    member = Member(server, topic)
+    assert member.acquire() == [(0, 1, 1)]
+    assert member.acknowledge((0, 1, [REJECT, ACCEPT])) == ErrorCode.NONE
+    partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(max_wait_ms=100, topics=[FetchRequest.Topic(topic="dlq.jobs", partitions=[partition])])
+    letters: list[Any] = []
+
+    def written() -> bool:
+        data = client(request, 12).responses[0].partitions[0].records
+        letters[:] = list(iter_records(data)) if data else []
+        return bool(letters)
+
+    wait_until(written, "the dead letter is written")
+    ((headers, value),) = [(dict(record.headers), record.value) for record in letters]
+    assert (value, headers["__dlq.errors.topic"], headers["__dlq.errors.offset"]) == (b"poison", b"jobs", b"0")
+    shares = server._broker.plane.share_table
+    wait_until(lambda: shares.describe("workers", topic.bytes, 0)["start_offset"] == 2, "the records are archived")
