@@ -99,6 +99,8 @@ cdef void put_partitions(ShareState* state, FetchSession* session) noexcept nogi
     for i in range(state.parts.size()):
         request.partition = state.parts[i].partition
         session_put(session, state.parts[i].topic, &request)
+    if state.session_epoch == INITIAL_SHARE_EPOCH:
+        return
     for i in range(state.forgotten.size()):
         session_forget(session, state.forgotten[i].topic, state.forgotten[i].partition)
 

@@ -20,6 +20,7 @@ from kafkapy._speedups.base.error_codes cimport (
     ERROR_INVALID_REQUEST,
     ERROR_NONE,
     ERROR_REQUEST_TIMED_OUT,
+    ERROR_SHARE_SESSION_LIMIT_REACHED,
     ERROR_TOPIC_AUTHORIZATION_FAILED,
     ERROR_UNKNOWN_TOPIC_ID,
     ERROR_UNSUPPORTED_VERSION,
@@ -62,6 +63,7 @@ from kafkapy._speedups.requests.share.session cimport share_session_unref
 from kafkapy._speedups.requests.share.state cimport (
     STAGE_FETCH,
     STAGE_GROUP,
+    STAGE_REFUSED,
     STAGE_TOPICS,
     STAGE_WAIT,
     STAGE_WRITE,
@@ -227,7 +229,7 @@ cdef void acknowledge(DataPlaneState* plane, ShareState* state) noexcept nogil:
         atomic_count(&share_table(plane).counters.acknowledgements, 1)
     for i in range(state.parts.size()):
         part = &state.parts[i]
-        if part.named and (part.batch_count or not state.fetches):
+        if part.named and (state.acknowledges or not state.fetches):
             share_acknowledge_part(plane, state, part, part.denied)
 
 
@@ -393,6 +395,9 @@ cdef void finish(DataPlaneState* plane, ShareState* state, Outcome* outcome) noe
 
 cdef void run(DataPlaneState* plane, ShareState* state, bint timed_out, Outcome* outcome) noexcept nogil:
     """Runs the request from its stage as far as it can go."""
+    if state.stage == STAGE_REFUSED:
+        finish(plane, state, outcome)
+        return
     if state.stage == STAGE_GROUP:
         if not authorize_group(plane, state, outcome):
             return
@@ -400,6 +405,13 @@ cdef void run(DataPlaneState* plane, ShareState* state, bint timed_out, Outcome*
             state.error = check(state)
         if state.error == ERROR_NONE:
             share_context_open(plane, state)
+        if state.error == ERROR_SHARE_SESSION_LIMIT_REACHED and state.max_wait_ms > 0:
+            # The answer waits, as in Kafka, or its client would ask without a pause.
+            state.stage = STAGE_REFUSED
+            outcome.kind = OUTCOME_PARKED
+            outcome.parked = state
+            outcome.deadline_ns = monotonic_ns() + <int64_t>min(state.max_wait_ms, <int>MAX_WAIT_MS) * NS_PER_MS
+            return
         if state.error != ERROR_NONE:
             finish(plane, state, outcome)
             return

@@ -19,6 +19,7 @@ cdef enum ShareStage:
     STAGE_FETCH = 2
     STAGE_WAIT = 3                  # for records
     STAGE_WRITE = 4                 # for the share coordinator, which stores the acknowledgements
+    STAGE_REFUSED = 5               # waits before it is answered with an error
 
 cdef enum:
     MAX_PARTITIONS = 200000         # in one request: bounds the memory of a frame of tiny partitions

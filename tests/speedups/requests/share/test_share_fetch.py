@@ -419,7 +419,9 @@ def test_sessions_are_bounded() -> None:
     second = shares.member("m2")
     assert second.fetch([T]).error_code == 0
     third = shares.member("m3")
-    assert third.fetch([T]).error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    exchange = third.fetch_exchange([T])
+    assert exchange.kind == "parked"
+    assert third.reply(exchange.resume(timed_out=True)).error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
     assert second.fetch([("t", index) for index in range(9)]).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert shares.member("m3").fetch([T]).error_code == 0
     shares.shares.close()
