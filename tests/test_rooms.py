@@ -17,11 +17,12 @@ MAY_CIMPORT: dict[str, set[str]] = {
     "protocol": {"base"},
     "records": {"base"},
     "log": {"base", "records"},
-    "requests": {"base", "protocol", "records", "log"},
+    "share": {"base", "records"},
+    "requests": {"base", "protocol", "records", "log", "share"},
     "network": {"base", "requests"},
     "clients": {"base", "protocol", "records"},
     "replica": {"base", "log", "clients"},
-    "testing": {"base", "protocol", "records", "log", "requests", "network", "clients", "replica"},
+    "testing": {"base", "protocol", "records", "log", "share", "requests", "network", "clients", "replica"},
 }
 """A room, and the rooms whose kernels it may cimport beside its own."""
 
@@ -48,7 +49,7 @@ CONTRACT = {
 ANSWERS = {"produce.answers", "fetch.conversion", "fetch.replicas", "fetch.state"}
 """What NetworkRequest may also name: the answers of Python to parked requests."""
 
-PRIVATE = {"log.private": "log"}
+PRIVATE = {"log.private": "log", "share.window": "share"}
 """Headers for the kernels of one room only."""
 
 

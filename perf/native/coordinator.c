@@ -20,7 +20,7 @@
  * Any wrong reply ends it with exit code 1.
  */
 #define _GNU_SOURCE
-#include "wire.h"
+#include "fields.h"
 #include <getopt.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -29,7 +29,7 @@ enum {
     EVENTS = 1024, RETRY_NS = 1000000, BEAT_NS = 200000000, PATIENCE_S = 120,
     BATCH_SEQUENCE_AT = 53, BATCH_CRC_FROM = BATCH_ATTRIBUTES_AT,
     ILLEGAL_GENERATION = 22, UNKNOWN_MEMBER_ID = 25, REBALANCE_IN_PROGRESS = 27, CONCURRENT_TRANSACTIONS = 51, MEMBER_ID_REQUIRED = 79,
-    ASSIGNMENT_BYTES = 50, METADATA_BYTES = 60, TOPIC_ID = 16
+    ASSIGNMENT_BYTES = 50, METADATA_BYTES = 60, MOST_CONNECTIONS = 1 << 16
 };
 
 typedef struct { uint8_t *bytes; size_t size; } frame;
@@ -65,67 +65,6 @@ static frame read_frame(const char *path) {
     connection c;
     load_frame(&c, path);
     return (frame){c.request, c.request_size};
-}
-
-typedef struct { const uint8_t *p, *end; } cursor;
-
-static const uint8_t *take(cursor *r, int64_t n) {
-    if (n < 0 || n > r->end - r->p) fail("short reply", n);
-    const uint8_t *at = r->p;
-    r->p += n;
-    return at;
-}
-static int16_t take16(cursor *r) { return get16(take(r, 2)); }
-static int32_t take32(cursor *r) { return (int32_t)get32(take(r, 4)); }
-static uint32_t take_varint(cursor *r) {
-    uint32_t v = 0;
-    for (int shift = 0; shift < 35; shift += 7) {
-        uint8_t b = *take(r, 1);
-        v |= (uint32_t)(b & 0x7F) << shift;
-        if (!(b & 0x80)) return v;
-    }
-    fail("overlong varint", v);
-    return 0;
-}
-static void take_tags(cursor *r) {
-    for (uint32_t n = take_varint(r); n; n--) { take_varint(r); take(r, take_varint(r)); }
-}
-
-static cursor reply_of(const actor *a) {
-    const uint8_t *p = a->c.reply + FRAME_SIZE;
-    cursor r = {p, p + get32(a->c.reply)};
-    take(&r, 4);                                                     /* correlation */
-    return r;
-}
-
-/* A request being written; its room grows. */
-static uint8_t *room(connection *c, size_t n, size_t *capacity) {
-    while (c->request_size + n > *capacity) {
-        *capacity = *capacity * 2 + 512;
-        c->request = realloc(c->request, *capacity);
-        if (c->request == NULL) fail("no memory", (long long)*capacity);
-    }
-    c->request_size += n;
-    return c->request + c->request_size - n;
-}
-static size_t capacities[1 << 16];
-
-static uint8_t *add(actor *a, size_t n) { return room(&a->c, n, &capacities[a - all]); }
-static void add8(actor *a, uint8_t v) { *add(a, 1) = v; }
-static void add16(actor *a, int v) { uint8_t *p = add(a, 2); p[0] = (uint8_t)(v >> 8); p[1] = (uint8_t)v; }
-static void add32(actor *a, int32_t v) { put32(add(a, 4), (uint32_t)v); }
-static void add_bytes(actor *a, const void *bytes, size_t n) { memcpy(add(a, n), bytes, n); }
-static void add_string(actor *a, const char *s) { size_t n = strlen(s); add16(a, (int)n); add_bytes(a, s, n); }
-static void add_varint(actor *a, uint32_t v) { for (; v >= 0x80; v >>= 7) add8(a, (uint8_t)v | 0x80); add8(a, (uint8_t)v); }
-static void add_compact(actor *a, const char *s) { size_t n = strlen(s); add_varint(a, (uint32_t)n + 1); add_bytes(a, s, n); }
-
-static void begin_request(actor *a, int key, int version) {
-    a->c.request_size = 0;
-    add32(a, 0);
-    add16(a, key);
-    add16(a, version);
-    add32(a, 0);
-    add_string(a, "load");
 }
 
 static void say(actor *a) {
@@ -217,34 +156,34 @@ static void say_join(actor *a) {
     static const uint8_t metadata[METADATA_BYTES];
     a->step = JOINING;
     a->done = 0;
-    begin_request(a, 11, 5);
-    add_string(a, group);
-    add32(a, 60000);
-    add32(a, 60000);
-    add_string(a, a->member_id);
-    add16(a, -1);                                                    /* no group.instance.id */
-    add_string(a, "consumer");
-    add32(a, 1);
-    add_string(a, "range");
-    add32(a, METADATA_BYTES);
-    add_bytes(a, metadata, METADATA_BYTES);
+    begin_request(&a->c, 11, 5);
+    add_string(&a->c, group);
+    add32(&a->c, 60000);
+    add32(&a->c, 60000);
+    add_string(&a->c, a->member_id);
+    add16(&a->c, -1);                                              /* no group.instance.id */
+    add_string(&a->c, "consumer");
+    add32(&a->c, 1);
+    add_string(&a->c, "range");
+    add32(&a->c, METADATA_BYTES);
+    add_bytes(&a->c, metadata, METADATA_BYTES);
     end_request(a);
 }
 
 static void say_heartbeat(actor *a) {
     a->step = BEATING;
-    begin_request(a, 12, 2);
-    add_string(a, group);
-    add32(a, a->generation);
-    add_string(a, a->member_id);
+    begin_request(&a->c, 12, 2);
+    add_string(&a->c, group);
+    add32(&a->c, a->generation);
+    add_string(&a->c, a->member_id);
     end_request(a);
 }
 
 static void say_leave(actor *a) {
     a->step = LEAVING;
-    begin_request(a, 13, 2);
-    add_string(a, group);
-    add_string(a, a->member_id);
+    begin_request(&a->c, 13, 2);
+    add_string(&a->c, group);
+    add_string(&a->c, a->member_id);
     end_request(a);
 }
 
@@ -257,7 +196,7 @@ static void take_member_id(actor *a, cursor *r, int64_t n) {
 
 static void joined(actor *a) {
     static const uint8_t assignment[ASSIGNMENT_BYTES];
-    cursor r = reply_of(a);
+    cursor r = reply_of(&a->c);
     take32(&r);
     int16_t error = take16(&r);
     if (error != 0 && error != MEMBER_ID_REQUIRED) fail("JoinGroup error code", error);
@@ -270,22 +209,22 @@ static void joined(actor *a) {
         return;
     }
     a->step = SYNCING;
-    begin_request(a, 14, 3);
-    add_string(a, group);
-    add32(a, a->generation);
-    add_string(a, a->member_id);
-    add16(a, -1);
+    begin_request(&a->c, 14, 3);
+    add_string(&a->c, group);
+    add32(&a->c, a->generation);
+    add_string(&a->c, a->member_id);
+    add16(&a->c, -1);
     int32_t members = take32(&r);
-    add32(a, members);
+    add32(&a->c, members);
     for (; members > 0; members--) {
         int16_t n = take16(&r);
-        add16(a, n);
-        add_bytes(a, take(&r, n), (size_t)n);
+        add16(&a->c, n);
+        add_bytes(&a->c, take(&r, n), (size_t)n);
         int16_t instance = take16(&r);
         if (instance > 0) take(&r, instance);
         take(&r, take32(&r));
-        add32(a, ASSIGNMENT_BYTES);
-        add_bytes(a, assignment, ASSIGNMENT_BYTES);
+        add32(&a->c, ASSIGNMENT_BYTES);
+        add_bytes(&a->c, assignment, ASSIGNMENT_BYTES);
     }
     end_request(a);
 }
@@ -295,7 +234,7 @@ static void classic_answered(actor *a) {
         joined(a);
         return;
     }
-    cursor r = reply_of(a);
+    cursor r = reply_of(&a->c);
     take32(&r);
     int16_t error = take16(&r);
     if (leaving) {
@@ -316,34 +255,34 @@ static void classic_answered(actor *a) {
 /* --- members of a consumer group --- */
 
 static void say_consumer_heartbeat(actor *a, int full, int acknowledged) {
-    begin_request(a, 68, 0);
-    add8(a, 0);                                                      /* tags of the header */
-    add_compact(a, group);
-    add_compact(a, a->member_id);
-    add32(a, a->step == LEAVING ? -1 : a->generation);
-    add8(a, 0);
-    add8(a, 0);                                                      /* no instance, no rack */
-    add32(a, full ? 60000 : -1);
+    begin_request(&a->c, 68, 0);
+    add8(&a->c, 0);                                                /* tags of the header */
+    add_compact(&a->c, group);
+    add_compact(&a->c, a->member_id);
+    add32(&a->c, a->step == LEAVING ? -1 : a->generation);
+    add8(&a->c, 0);
+    add8(&a->c, 0);                                                /* no instance, no rack */
+    add32(&a->c, full ? 60000 : -1);
     if (full) {
-        add_varint(a, 2);
-        add_compact(a, topic);
+        add_varint(&a->c, 2);
+        add_compact(&a->c, topic);
     } else {
-        add8(a, 0);
+        add8(&a->c, 0);
     }
-    add8(a, 0);                                                      /* no assignor */
+    add8(&a->c, 0);                                                /* no assignor */
     if (full) {
-        add_varint(a, 1);                                            /* owns nothing */
+        add_varint(&a->c, 1);                                      /* owns nothing */
     } else if (acknowledged) {
-        add_bytes(a, a->assignment, a->assignment_size);
+        add_bytes(&a->c, a->assignment, a->assignment_size);
     } else {
-        add8(a, 0);
+        add8(&a->c, 0);
     }
-    add8(a, 0);
+    add8(&a->c, 0);
     end_request(a);
 }
 
 static void consumer_answered(actor *a) {
-    cursor r = reply_of(a);
+    cursor r = reply_of(&a->c);
     take_tags(&r);
     take32(&r);
     int16_t error = take16(&r);
@@ -471,7 +410,7 @@ int main(int argc, char **argv) {
     char **files = argv + optind;
     int each = strcmp(mode, "commits") == 0 ? 1 : strcmp(mode, "transactions") == 0 ? 3 : 0, sets = each ? (argc - optind) / each : 0;
     if (!each && strcmp(mode, "join") != 0 && strcmp(mode, "heartbeats") != 0) fail("unknown mode", argc);
-    if (count < 1 || count > (int)(sizeof capacities / sizeof *capacities) || (each && sets < 1)) fail("nothing to send", count);
+    if (count < 1 || count > MOST_CONNECTIONS || (each && sets < 1)) fail("nothing to send", count);
     prctl(PR_SET_TIMERSLACK, 1UL);
     all = calloc((size_t)count, sizeof *all);
     poller = epoll_create1(0);

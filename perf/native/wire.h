@@ -108,7 +108,7 @@ static inline void histogram_print(const char *name, const histogram *h) {
 typedef struct {
     int fd;
     uint8_t *request;             /* frame size and frame */
-    size_t request_size, sent;
+    size_t request_size, sent, request_capacity;
     uint8_t *reply;
     size_t reply_capacity, got;
     int32_t correlation;

@@ -7,12 +7,12 @@ What is delivered how, as in Kafka's SharePartition:
                             records or more each.
     suspicious records      a batch that was delivered half as often as its limit allows, and at least twice, comes
                             alone and in halves, quarters and so on, at the last delivery record by record: so that one
-                            record that kills its consumer does not take its neighbours with it (KIP-1217)
+                            record that kills its consumer does not take its neighbours with it
     records that are gone   available records between the offset where the log was read and the first batch found there
                             were compacted away: they are archived
 
-Unlike Kafka, contiguous records of a mixed batch come as one range, and available records of a full window are not
-counted against its bound a second time.
+Unlike Kafka, archived records are written to the share coordinator, contiguous records of a mixed batch come as one
+range, and available records of a full window are not counted against its bound a second time.
 """
 
 from libc.stdint cimport int64_t

@@ -1,6 +1,7 @@
 """Types of share partitions, shared by their kernels and by those who call them (see partition.pxd)."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
+from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 cdef enum:
@@ -93,3 +94,13 @@ cdef struct ShareDescription:
     int64_t pending                 # of these, those with a pending transition
     int64_t members                 # that own records
     int64_t memory                  # bytes, roughly
+
+cdef cppclass RecordRow:
+    """Records of the window that are alike."""
+    int64_t first
+    int64_t last
+    int8_t state
+    int16_t delivery_count
+    string member                   # empty: nobody has acquired them
+    int8_t pending                  # the state that follows when the write has ended; -1: none; 5: available, and the
+                                    # delivery does not count

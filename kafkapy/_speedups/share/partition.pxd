@@ -26,8 +26,7 @@ How a request goes:
     timer               share_expire at share_next_deadline or later
 
 Every function but share_new, share_ref and share_unref takes the partition's mutex and may be called by any thread that
-has a reference. None blocks otherwise, none reads a clock. Times are milliseconds of one monotonic clock. The Python
-objects over it stand in handle.pyx.
+has a reference. None blocks otherwise, none reads a clock. Times are milliseconds of one monotonic clock.
 
 Memory: the window holds at most `max_in_flight` records and the rest of the log batch that passes this bound (at most
 WIDEST_BATCH records of it), 16 bytes for each record of a batch with mixed states.
@@ -42,6 +41,7 @@ from kafkapy._speedups.share.layout cimport (
     Acknowledgement,
     AcquireRequest,
     LogBatch,
+    RecordRow,
     ShareDescription,
     ShareFetchVerdict,
     ShareLimits,
@@ -91,7 +91,8 @@ cdef bint share_end_fetch(SharePartitionState* share, uint64_t owner) noexcept n
 cdef bint share_can_fetch(SharePartitionState* share, int64_t* offset) noexcept nogil
 # Acquires available and new records of the batches that were read, and appends their ranges to `out` in the order of
 # offsets. Returns the number of records. Available records from the fetch offset to the first batch were removed from
-# the log (compaction): they are archived. 0 when the partition is closed.
+# the log (compaction): they are archived, as records of skipped batches are, and a write may be taken. 0 when the
+# partition is closed.
 cdef int64_t share_acquire(SharePartitionState* share, const AcquireRequest* request, const LogBatch* batches,
                            size_t count, vector[AcquiredRange]* out) noexcept nogil
 
@@ -122,7 +123,9 @@ cdef void share_archiving(SharePartitionState* share, vector[AcquiredRange]* out
 # Takes the changes since the last write. False when there are none, or the partition is closed.
 cdef bint share_take_write(SharePartitionState* share, ShareWrite* out) noexcept nogil
 # Ends a write. `stored`: its transitions hold; else they are taken back, and locks that ran out meanwhile end. True:
-# waiting fetches may find records or room now.
+# waiting fetches may find records or room now, and a write may be taken.
 cdef bint share_finish_write(SharePartitionState* share, const ShareWrite* write, bint stored,
                              int64_t now_ms) noexcept nogil
 cdef void share_describe(SharePartitionState* share, ShareDescription* out) noexcept nogil
+# The records of the window in the order of offsets.
+cdef void share_records(SharePartitionState* share, vector[RecordRow]* out) noexcept nogil

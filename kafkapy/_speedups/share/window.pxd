@@ -95,6 +95,12 @@ cdef inline int8_t put_aside_state(const Window* window) noexcept nogil:
     return SHARE_ARCHIVING if window.limits.dead_letters else SHARE_ARCHIVED
 
 
+# Whether a change goes on where another one ends, with the same state.
+cdef inline bint continues(const StateChange* before, const StateChange* change) noexcept nogil:
+    return (before.last + 1 == change.first and before.state == change.state
+            and before.delivery_count == change.delivery_count and before.pending == change.pending)
+
+
 cdef inline RecordSlot* slot_at(ShareBatch* batch, int64_t offset) noexcept nogil:
     return &batch.slots[<size_t>(offset - batch.base)]
 

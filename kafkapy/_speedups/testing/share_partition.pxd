@@ -1,4 +1,4 @@
-"""Share partitions for Python callers: the ShareManager and tests."""
+"""Share partitions for Python callers: tests and benchmarks."""
 
 from kafkapy._speedups.share.layout cimport ShareWrite
 from kafkapy._speedups.share.partition cimport SharePartitionState
@@ -8,6 +8,3 @@ cdef class StateWrite:
 
 cdef class SharePartition:
     cdef SharePartitionState* state
-
-# The Python object over a state, with its own reference.
-cdef SharePartition share_partition_of(SharePartitionState* state)
