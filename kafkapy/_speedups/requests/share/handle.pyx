@@ -13,8 +13,6 @@ The Processor serves other connections after every TRIES_A_TURN partitions.
 """
 
 from libc.stdint cimport INT64_MAX, int16_t, int64_t
-from libcpp.vector cimport vector
-
 from kafkapy._speedups.base.error_codes cimport (
     ERROR_GROUP_AUTHORIZATION_FAILED,
     ERROR_INVALID_REQUEST,
@@ -55,7 +53,7 @@ from kafkapy._speedups.requests.data_plane cimport (
 )
 from kafkapy._speedups.requests.fetch_session cimport FetchTopic, fetch_topic_unref
 from kafkapy._speedups.requests.share.acknowledge cimport share_acknowledge_part, share_take_answer
-from kafkapy._speedups.requests.share.acquire cimport TRY_ACQUIRED, FetchTry, share_read_release, share_try
+from kafkapy._speedups.requests.share.acquire cimport share_read_release, share_try
 from kafkapy._speedups.requests.share.context cimport share_context_answer, share_context_close, share_context_open
 from kafkapy._speedups.requests.share.decode cimport share_decode
 from kafkapy._speedups.requests.share.reply cimport share_charge, share_response_build
@@ -72,7 +70,6 @@ from kafkapy._speedups.requests.share.state cimport (
     closes_session,
 )
 from kafkapy._speedups.requests.share.entries cimport (
-    ShareTableState,
     entry_unref,
     share_leave,
     share_settle,
