@@ -156,6 +156,7 @@ cdef struct Frame:
     int16_t listener_index          # the connection's listener
     bint privileged                 # inter-broker listener
     QuotaUse* quota                 # the connection's quotas; NULL: none counts this request
+    ConnectionEnd* end              # of its connection
 
 cdef enum OutcomeKind:
     OUTCOME_REPLY = 0
