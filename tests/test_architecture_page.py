@@ -16,10 +16,11 @@ LINK = re.compile(r"\[`?([^]`]+)`?\]\(([^)]+)\)")
 NAMED = sorted({(name, target) for name, target in LINK.findall(TEXT) if target.endswith((".py", ".pyx"))})
 
 
-def test_the_page_has_six_walks_with_links() -> None:
+def test_the_page_has_seven_walks_with_links() -> None:
     walks = [part for part in TEXT.split("\n## ") if "\n1. " in part and "kafkapy/" in part]
     assert [walk.partition("\n")[0] for walk in walks] == [
-        "A secured connection", "A Produce", "A replicated Produce", "An OffsetCommit", "A configuration key",
+        "A secured connection", "A Produce", "A replicated Produce", "A ShareFetch", "An OffsetCommit",
+        "A configuration key",
         "A `send()`",
     ]  # fmt: skip
     for walk in walks:

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kafkapy.broker.dynamic_config import DynamicConfig
+from kafkapy.broker.mutation_quotas import Unlimited
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.controller.admin_requests import NO_VALUE, NewTopic
 from kafkapy.errors import ErrorCode, KafkaError
@@ -84,10 +85,16 @@ class AutoTopicCreation:
                 self._creating.pop(name).set_result(errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         return {name: await wait async for name, wait in in_slices(waits.items())}
 
+    async def create_one(self, name: str, configs: Mapping[str, str | None]) -> ErrorCode:
+        """Create a topic of the broker with the default numbers; LEADER_NOT_AVAILABLE: it is there, or soon will be."""
+        return (await self._create_all([NewTopic(name, configs=configs)], Unlimited()))[name]
+
     async def _create(self, names: list[str], quota: MutationQuota) -> dict[str, ErrorCode]:
         config = self._config.config
-        topics = [automatic_topic(name, config) async for name in in_slices(names)]
-        timeout_ms = config.get_int("request.timeout.ms")
+        return await self._create_all([automatic_topic(name, config) async for name in in_slices(names)], quota)
+
+    async def _create_all(self, topics: list[NewTopic], quota: MutationQuota) -> dict[str, ErrorCode]:
+        timeout_ms = self._config.config.get_int("request.timeout.ms")
         if not self._controller.is_here:
             return await self._create_there(topics, timeout_ms, quota)
         outcomes = await self._topic_admin.create_topics(topics, timeout_ms=timeout_ms, record=quota.record)

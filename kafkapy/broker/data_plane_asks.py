@@ -45,6 +45,7 @@ logger = logging.getLogger("kafka.server.KafkaApis")
 
 CLUSTER_MARK: Final = 0
 TRANSACTIONAL_ID_MARK: Final = 1
+GROUP_MARK: Final = 2
 
 
 class DataPlaneAsks:
@@ -284,4 +285,6 @@ def _question(raw: bytes) -> tuple[AclOperation, ResourceType, str]:
         return operation, ResourceType.CLUSTER, CLUSTER_NAME
     if resource[:1] == bytes([TRANSACTIONAL_ID_MARK]):
         return operation, ResourceType.TRANSACTIONAL_ID, resource[1:].decode("utf-8", "replace")
+    if resource[:1] == bytes([GROUP_MARK]):
+        return operation, ResourceType.GROUP, resource[1:].decode("utf-8", "replace")
     return operation, ResourceType.TOPIC, resource.decode("utf-8", "replace")

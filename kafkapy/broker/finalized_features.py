@@ -48,6 +48,8 @@ class FinalizedFeatures:
         self.epoch = UNKNOWN_EPOCH if zookeeper else FIRST_EPOCH
         """The version of /feature, -1 while there is none in a ZooKeeper cluster."""
         self._changed = asyncio.Event()
+        self.listeners: list[Callable[[], None]] = []
+        """Called after each change of the levels."""
 
     def put(self, levels: Mapping[str, int], epoch: int) -> None:
         """Take the content of /feature over.
@@ -60,6 +62,8 @@ class FinalizedFeatures:
             logger.info("The finalized features are %s with epoch %d", dict(levels), epoch)
         self.levels, self.epoch = levels, epoch
         self._changed.set()
+        for listener in self.listeners:
+            listener()
 
     async def wait_for(self, epoch: int) -> None:
         """Return when this broker knows /feature in that version, or a later one."""

@@ -21,6 +21,7 @@ from kafkapy._speedups.log.cut import flush_times
 from kafkapy.broker.metric_names import METRICS, family
 from kafkapy.broker.metric_samples import Filter, Samples
 from kafkapy.broker.quota_metrics import add_quotas
+from kafkapy.broker.share_metrics import add_shares
 from kafkapy.broker.telemetry_metrics import add_clients
 from kafkapy.broker.topic_metrics import add_groups, add_topics
 from kafkapy.coordinator.group.consumer.group import ConsumerGroupState
@@ -450,6 +451,9 @@ class BrokerCollector(Collector):
         add("kafka_server_fetchsessioncache_numincrementalfetchsessions", sessions["sessions"])
         add("kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", sessions["partitions"])
         add("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", sessions["evictions"])
+        shares = channel.plane.share_table
+        if shares is not None:
+            add_shares(add, shares.counters())
         lag = server.loop_lag
         add("kafkapy_controlloop_lagms", lag.last_ms)
         add("kafkapy_controlloop_maxlagms", lag.max_ms)

@@ -38,6 +38,7 @@ from kafkapy.broker.parts import (
     replication,
     resources,
     security,
+    share,
     storage,
 )
 from kafkapy.broker.parts.part import Broker, Part
@@ -80,6 +81,7 @@ PARTS: Final[tuple[type[Part], ...]] = (
     replication.Replication,
     control.Controllership,
     metadata.ConfigChanges,
+    share.SharePartitions,
     data_plane.Asks,
     data_plane.RequestChannel,
     data_plane.Endpoints,

@@ -99,7 +99,7 @@ LISTENER_KEYS: Final = LISTENER_LIMITS | SASL_LISTENER_KEYS | {"num.network.thre
 """Kafka's keys that work for one listener, besides those of TLS."""
 
 TOPIC_WITHOUT_EFFECT: Final = frozenset((
-    "errors.deadletterqueue.group.enable", "local.retention.bytes", "local.retention.ms",
+    "local.retention.bytes", "local.retention.ms",
     "max.decompressed.message.bytes", "message.format.version", "preallocate", "remote.copy.lag.bytes",
     "remote.copy.lag.ms", "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable",
 ))  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kafkapy._speedups.protocol.data_plane_versions import FETCH, PRODUCE
+from kafkapy._speedups.protocol.data_plane_versions import FETCH, PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kafkapy.protocol.registry import ApiKeys
 from kafkapy.protocol.schema import VersionRange
 
@@ -33,15 +33,14 @@ class ServedApi(NamedTuple):
 DATA_PLANE_APIS: Final[Mapping[int, ServedApi]] = {
     ApiKeys.PRODUCE: ServedApi(*PRODUCE),
     ApiKeys.FETCH: ServedApi(*FETCH),
+    ApiKeys.SHARE_FETCH: ServedApi(*SHARE_FETCH),
+    ApiKeys.SHARE_ACKNOWLEDGE: ServedApi(*SHARE_ACKNOWLEDGE),
 }
-"""The versions of Produce and Fetch that the data plane decodes."""
+"""The versions of the requests that the data plane decodes."""
 
 
 def api_table(handlers: Mapping[int, ServedApi]) -> ApiTableEntries:
-    """The table for these handlers' versions, and for Produce and Fetch.
-
-    The data plane serves the latter two itself.
-    """
+    """The table for these handlers' versions, and for the APIs that the data plane serves itself."""
     return {
         int(key): (served.low, served.high, served.first_flexible, key in DATA_PLANE_APIS)
         for key, served in {**handlers, **DATA_PLANE_APIS}.items()

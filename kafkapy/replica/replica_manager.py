@@ -531,6 +531,14 @@ class ReplicaManager:
         log = self.partition(topic_partition).local_log(current_leader_epoch)
         return log.offset_for_leader_epoch(leader_epoch)
 
+    async def read_log(self, topic_partition: TopicPartition, read: Callable[..., T], *arguments: Any) -> T:
+        """Run `read` with the log of a partition that this broker leads, on a thread of the log's directory.
+
+        Raises the errors of Partition.local_log and of `read`; KafkaStorageError for an OSError.
+        """
+        log = self.partition(topic_partition).local_log(leader_only=True)
+        return await self._read_apart(topic_partition, read, log, *arguments)
+
     async def _read_apart(self, topic_partition: TopicPartition, read: Callable[..., T], *arguments: Any) -> T:
         """Run `_reading` on a thread of the partition's log directory."""
         directory = self._log_manager.dir_of(topic_partition)

@@ -31,6 +31,8 @@ from kafkapy.protocol.messages.describe_share_group_offsets import DescribeShare
 from kafkapy.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from kafkapy.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
 from kafkapy.protocol.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
+from kafkapy.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from kafkapy.protocol.messages.share_fetch import ShareFetchRequest
 from kafkapy.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kafkapy.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kafkapy.protocol.messages.write_share_group_state import WriteShareGroupStateRequest
@@ -149,3 +151,56 @@ def delete_share_group_state(client: ActingClient, world: World, version: int) -
 @state_case(ApiKeys.READ_SHARE_GROUP_STATE_SUMMARY)
 def read_share_group_state_summary(client: ActingClient, world: World, version: int) -> Any:
     return outcome(client, world, version, ReadShareGroupStateSummaryRequest, leader_epoch=-1)
+
+
+# --- records of share-partitions --------------------------------------------------------------------------------------
+
+
+def share_fetch_response(client: ActingClient, world: World, version: int) -> Any:
+    """The answer to a first ShareFetch, which waits for nothing."""
+    topic = ShareFetchRequest.Topic(
+        topic_id=world.topic_id,
+        partitions=[ShareFetchRequest.Topic.Partition(partition_index=0, acknowledgement_batches=[])],
+    )
+    request = ShareFetchRequest(
+        group_id=world.group,
+        member_id="a-member",
+        share_session_epoch=0,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_records=1,
+        batch_size=1,
+        topics=[topic],
+        forgotten_topics_data=[],
+    )
+    return client(request, version)
+
+
+@case(
+    ApiKeys.SHARE_FETCH,
+    "one",
+    READ_GROUP,
+    READ_TOPIC,
+    denied=[(GROUP_DENIED, []), (OK, [TOPIC_DENIED])],
+    allowed=(OK, []),  # the state is being loaded
+)
+def share_fetch(client: ActingClient, world: World, version: int) -> Any:
+    response = share_fetch_response(client, world, version)
+    return response.error_code, [each.error_code for topic in response.responses for each in topic.partitions]
+
+
+@case(
+    ApiKeys.SHARE_ACKNOWLEDGE,
+    "nothing",
+    READ_GROUP,
+    READ_TOPIC,
+    denied=[(GROUP_DENIED, []), (OK, [TOPIC_DENIED])],
+    allowed=(OK, [OK]),
+)
+def share_acknowledge(client: ActingClient, world: World, version: int) -> Any:
+    share_fetch_response(client, world, version)
+    entry = ShareAcknowledgeRequest.Topic.Partition(partition_index=0, acknowledgement_batches=[])
+    topic = ShareAcknowledgeRequest.Topic(topic_id=world.topic_id, partitions=[entry])
+    request = ShareAcknowledgeRequest(group_id=world.group, member_id="a-member", share_session_epoch=1, topics=[topic])
+    response = client(request, version)
+    return response.error_code, [each.error_code for topic in response.responses for each in topic.partitions]

@@ -191,7 +191,7 @@ cdef void close_for_good(ProcessorState* p, KafkaChannel* channel, int reason) n
     p.channels.erase(channel.info.id)
     p.sending.erase(channel.info.id)
     atomic_store(&p.connections, p.channels.size())
-    connection_closed(p.registry, channel.info, reason)
+    connection_closed(p.registry, p.plane, channel.info, reason)
     p.closed.push_back(channel)
 
 

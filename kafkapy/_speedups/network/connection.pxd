@@ -16,7 +16,7 @@ from kafkapy._speedups.base.scram cimport ScramTableState
 from kafkapy._speedups.base.tls cimport TlsContextState
 from kafkapy._speedups.network.connection_quotas cimport ConnectionQuotas, ConnectionQuotasState
 from kafkapy._speedups.requests.client_quotas cimport ConnectionBuckets
-from kafkapy._speedups.requests.data_plane cimport AuthorizationCache
+from kafkapy._speedups.requests.data_plane cimport AuthorizationCache, ConnectionEnd, DataPlaneState
 
 cdef enum LogLevel:                 # Python's logging levels
     LEVEL_DEBUG = 10
@@ -72,6 +72,7 @@ cdef cppclass ConnectionInfo:
     int64_t in_flight               # 1 while a request is being handled
     AuthorizationCache authorization    # the Processor's, or Python's while it has the connection's request
     ConnectionBuckets buckets           # likewise
+    ConnectionEnd end                   # likewise
     string software_name            # guarded by the registry's mutex from here
     string software_version
     string principal
@@ -106,8 +107,10 @@ cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& p
 cdef ListenerSecurity* listener_security(ConnectionRegistryState* r, int16_t listener_index) noexcept nogil
 # The listener's present TLS context with a reference for the caller; NULL: no TLS.
 cdef TlsContextState* listener_tls(ConnectionRegistryState* r, ListenerSecurity* security) noexcept nogil
-# Removes a connection from registry and quotas after its socket is closed; posts the event that Python asked for.
-cdef void connection_closed(ConnectionRegistryState* r, ConnectionInfo* info, int reason) noexcept nogil
+# Removes a connection from registry and quotas after its socket is closed, and ends what APIs keep with it; posts the
+# event that Python asked for. `plane` may be NULL for a connection that no Processor has had.
+cdef void connection_closed(ConnectionRegistryState* r, DataPlaneState* plane, ConnectionInfo* info,
+                            int reason) noexcept nogil
 cdef inline void connection_ref(ConnectionInfo* info) noexcept nogil:
     atomic_add(&info.references, 1)
 

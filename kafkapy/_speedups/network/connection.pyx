@@ -77,6 +77,9 @@ cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& p
     info.authorization.key_bytes = 0
     info.authorization.owner = 0
     buckets_init(&info.buckets)
+    info.end.call = NULL
+    info.end.kept = NULL
+    info.end.over = False
     atomic_count(&r.created, 1)
     pthread_mutex_lock(&r.mutex)
     r.next_id += 1
@@ -86,8 +89,12 @@ cdef ConnectionInfo* connection_open(ConnectionRegistryState* r, const string& p
     return info
 
 
-cdef void connection_closed(ConnectionRegistryState* r, ConnectionInfo* info, int reason) noexcept nogil:
+cdef void connection_closed(ConnectionRegistryState* r, DataPlaneState* plane, ConnectionInfo* info,
+                            int reason) noexcept nogil:
     cdef bint announce
+    info.end.over = True
+    if info.end.call != NULL and plane != NULL:
+        info.end.call(plane, &info.end)
     pthread_mutex_lock(&r.mutex)
     info.closed = True
     announce = info.announce_close

@@ -84,7 +84,7 @@ cdef void mail_drop(Mailbox* box, const Mail* mail) noexcept nogil:
     send_free(mail.send)
     if mail.info != NULL:
         close(mail.fd)
-        connection_closed(box.registry, mail.info, CLOSED_AT_STOP)
+        connection_closed(box.registry, NULL, mail.info, CLOSED_AT_STOP)
         connection_unref(mail.info)
 
 

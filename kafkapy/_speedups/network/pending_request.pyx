@@ -26,6 +26,7 @@ cdef PendingRequest* pending_new(PendingRequest* kept, DataPlaneState* plane, Ma
     p.frame.wake = mailbox_wake
     p.frame.wake_owner = mailbox
     p.frame.authorization = &connection.authorization
+    p.frame.end = &connection.end
     p.frame.left = left
     p.frame.listener_index = connection.listener_index
     p.frame.privileged = connection.privileged

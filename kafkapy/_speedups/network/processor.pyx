@@ -172,7 +172,7 @@ cdef void add_connection(ProcessorState* p, ConnectionInfo* info, int fd) noexce
     cdef int error
     if p.stopping:
         close(fd)
-        connection_closed(p.registry, info, CLOSED_AT_STOP)
+        connection_closed(p.registry, p.plane, info, CLOSED_AT_STOP)
         connection_unref(info)
         return
     channel = new KafkaChannel()
@@ -186,7 +186,7 @@ cdef void add_connection(ProcessorState* p, ConnectionInfo* info, int fd) noexce
             channel.transport.functions.close(&channel.transport)
     if error:
         network_log(p.registry, LEVEL_WARNING, LOGGER_PROCESSOR, strerror(error))
-        connection_closed(p.registry, info, CLOSED_BY_BROKER)
+        connection_closed(p.registry, p.plane, info, CLOSED_BY_BROKER)
         channel.closed = True
         p.closed.push_back(channel)
         return

@@ -5,13 +5,22 @@ A new API is a line here: {handle, resume, cancel, work}.
 
 from kafkapy._speedups.base.send cimport send_free
 from kafkapy._speedups.records.compression cimport compression_thread_begin
-from kafkapy._speedups.requests.data_plane cimport API_FETCH, API_KEY_LIMIT, API_PRODUCE
+from kafkapy._speedups.requests.data_plane cimport (
+    API_FETCH,
+    API_KEY_LIMIT,
+    API_PRODUCE,
+    API_SHARE_ACKNOWLEDGE,
+    API_SHARE_FETCH,
+)
 from kafkapy._speedups.requests.fetch.handle cimport fetch_cancel, fetch_forget_kept, fetch_handle, fetch_resume
 from kafkapy._speedups.requests.produce.handle cimport produce_cancel, produce_handle, produce_resume, produce_work
+from kafkapy._speedups.requests.share.handle cimport share_cancel, share_handle, share_resume
 
 cdef DataPlaneApi apis[API_KEY_LIMIT]
 apis[<int>API_PRODUCE] = DataPlaneApi(produce_handle, produce_resume, produce_cancel, produce_work, False)
 apis[<int>API_FETCH] = DataPlaneApi(fetch_handle, fetch_resume, fetch_cancel, NULL, True)
+apis[<int>API_SHARE_FETCH] = DataPlaneApi(share_handle, share_resume, share_cancel, NULL, True)
+apis[<int>API_SHARE_ACKNOWLEDGE] = DataPlaneApi(share_handle, share_resume, share_cancel, NULL, False)
 
 
 cdef const DataPlaneApi* data_plane_api(int16_t api_key) noexcept nogil:

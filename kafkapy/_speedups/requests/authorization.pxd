@@ -17,6 +17,7 @@ cdef enum AuthorizedResource:
     RESOURCE_TOPIC = 0
     RESOURCE_TRANSACTIONAL_ID = 1
     RESOURCE_CLUSTER = 2
+    RESOURCE_GROUP = 3
 
 cdef enum:
     EVERYTHING_ALLOWED = -1         # in place of the authorizer's epoch

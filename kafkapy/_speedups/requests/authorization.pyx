@@ -3,6 +3,7 @@
     topic               operation (1 byte) | name
     transactional id    operation (1 byte) | 0x01 | id
     cluster             operation (1 byte) | 0x00 "cluster"
+    group               operation (1 byte) | 0x02 | id
 
 A topic name that Kafka does not allow is denied without a question, so the cache holds only possible names.
 """
@@ -67,6 +68,8 @@ cdef Decision authorization_look_up(int64_t epoch, AuthorizationCache* cache, in
     else:
         if resource == RESOURCE_TRANSACTIONAL_ID:
             key.push_back(<char>1)
+        elif resource == RESOURCE_GROUP:
+            key.push_back(<char>2)
         if size:
             key.append(<const char*>name, size)
     found = cache.decisions.find(key)

@@ -45,6 +45,8 @@ cdef enum ApiKey:
     API_SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     API_SASL_AUTHENTICATE = 36
+    API_SHARE_FETCH = 78
+    API_SHARE_ACKNOWLEDGE = 79
 
 cdef enum:
     API_KEY_LIMIT = 128             # above all api keys
@@ -57,7 +59,7 @@ cdef enum AuthorizedOperation:      # Kafka's AclOperation codes
 
 cdef cppclass AuthorizationCache:
     """The decisions of one connection. Key: one byte operation, then the topic name (or "\\x00cluster" / "\\x01" +
-    transactional id). Dropped when its epoch is not the data plane's."""
+    transactional id / "\\x02" + group id). Dropped when its epoch is not the data plane's."""
     int64_t epoch
     unordered_map[string, bint, SeededHash] decisions
     size_t key_bytes                # of all keys
@@ -94,10 +96,17 @@ cdef cppclass DataPlaneState:
     ApiCounters apis[API_KEY_LIMIT]
     pthread_rwlock_t endpoints_lock
     unordered_map[int64_t, NodeEndpoint] endpoints      # key: listener index << 32 | node id
+    void* shares                    # ShareTableState (requests/share/entries.pxd)
     int64_t request_log             # atomic; RequestLogLevel (network/request_log.pxd)
     int64_t verify_transactions     # atomic; transaction.partition.verification.enable
     int64_t replica_selector        # atomic; SelectorKind
     int64_t quota_epoch             # atomic; QUOTAS_OFF: nobody has a quota
+
+cdef struct ConnectionEnd:
+    # What an API keeps with a connection. At the end of the connection the network sets `over` and calls once.
+    void (*call)(DataPlaneState* plane, ConnectionEnd* end) noexcept nogil      # NULL: no API has anything to end
+    void* kept                      # the API's own
+    bint over
 
 cdef enum AskKind:
     ASK_AUTHORIZE = 0               # questions: keys as in AuthorizationCache; answers go into the connection's cache
@@ -147,6 +156,7 @@ cdef struct Frame:
     int16_t listener_index          # the connection's listener
     bint privileged                 # inter-broker listener
     QuotaUse* quota                 # the connection's quotas; NULL: none counts this request
+    ConnectionEnd* end              # of its connection
 
 cdef enum OutcomeKind:
     OUTCOME_REPLY = 0
@@ -211,6 +221,9 @@ cdef inline int64_t endpoint_key(int16_t listener_index, int32_t node_id) noexce
 
 # Adds a leader that the reply names, once.
 cdef void leader_note(vector[int32_t]* leaders, int32_t node_id) noexcept nogil
+# Writes the NodeEndpoints of those leaders that the listener knows, as an array.
+cdef void leaders_write_array(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* leaders,
+                              ByteBuffer* out) noexcept nogil
 # Writes a reply's tagged fields: NodeEndpoints of those leaders that the listener knows, or none.
 cdef void leaders_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* leaders,
                         ByteBuffer* out) noexcept nogil
@@ -218,3 +231,4 @@ cdef void leaders_write(DataPlaneState* plane, int16_t listener_index, vector[in
 cdef class DataPlane:
     cdef DataPlaneState* state
     cdef object partitions, sessions, events      # Python owners, kept alive
+    cdef object shares              # the ShareTable, likewise, or None

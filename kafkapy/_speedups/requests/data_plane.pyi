@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from typing import TypedDict, type_check_only
+from typing import Any, TypedDict, type_check_only
 
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy._speedups.requests.fetch_session import FetchSessionCache
@@ -34,6 +34,8 @@ class DataPlane:
     def fetch_session_cache(self) -> FetchSessionCache: ...
     @property
     def event_queue(self) -> EventQueue: ...
+    @property
+    def share_table(self) -> Any: ...
     @property
     def authorizer_epoch(self) -> int: ...
     @authorizer_epoch.setter

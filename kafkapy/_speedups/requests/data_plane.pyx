@@ -64,6 +64,12 @@ cdef void leaders_write(DataPlaneState* plane, int16_t listener_index, vector[in
     buffer_free(&endpoints)
 
 
+cdef void leaders_write_array(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* leaders,
+                              ByteBuffer* out) noexcept nogil:
+    if not endpoints_write(plane, listener_index, leaders, out):
+        write_array_length(out, 0, True)
+
+
 cdef int32_t endpoints_write(DataPlaneState* plane, int16_t listener_index, vector[int32_t]* node_ids,
                              ByteBuffer* out) noexcept nogil:
     cdef unordered_map[int64_t, NodeEndpoint].iterator found
@@ -116,6 +122,7 @@ cdef class DataPlane:
         self.state.verify_transactions = 1
         self.state.replica_selector = SELECT_LEADER
         self.state.quota_epoch = QUOTAS_OFF
+        self.state.shares = NULL
         rwlock_init(&self.state.endpoints_lock)
         for i in range(API_KEY_LIMIT):
             self.state.apis[i].requests = 0
@@ -153,6 +160,11 @@ cdef class DataPlane:
     def event_queue(self):
         """The EventQueue of the constructor."""
         return self.events
+
+    @property
+    def share_table(self):
+        """The ShareTable (requests/share/table.pyx), or None."""
+        return self.shares
 
     @property
     def authorizer_epoch(self):

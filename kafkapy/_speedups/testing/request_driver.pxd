@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from kafkapy._speedups.requests.client_quotas cimport ConnectionBuckets, QuotaUse
 from kafkapy._speedups.requests.data_plane cimport (
     AuthorizationCache,
+    ConnectionEnd,
     DataPlane,
     DataPlaneApi,
     Frame,
@@ -15,6 +16,7 @@ from kafkapy._speedups.requests.data_plane cimport (
 cdef class RequestDriver:
     cdef readonly DataPlane plane
     cdef AuthorizationCache* authorization
+    cdef ConnectionEnd end
     cdef int16_t listener_index
     cdef bint privileged
     cdef uint64_t next_token

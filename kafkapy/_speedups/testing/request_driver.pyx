@@ -49,8 +49,10 @@ from kafkapy._speedups.requests.data_plane cimport (
     OUTCOME_REPLY,
     OUTCOME_WORKER,
     AuthorizationCache,
+    ConnectionEnd,
     DataPlane,
     DataPlaneApi,
+    DataPlaneState,
     Frame,
     Outcome,
     PartitionName,
@@ -114,6 +116,13 @@ cdef bytes send_bytes(Send* send):
     return out
 
 
+cdef void end_connection(DataPlaneState* plane, ConnectionEnd* end) noexcept nogil:
+    end.over = True
+    if end.call != NULL:
+        end.call(plane, end)
+        end.call = NULL
+
+
 cdef class RequestDriver:
     """One connection: owns its authorization cache. Single-threaded, like the Processor it stands for."""
 
@@ -123,12 +132,16 @@ cdef class RequestDriver:
         self.authorization.epoch = plane.state.authorizer_epoch
         self.authorization.key_bytes = 0
         self.authorization.owner = 0
+        self.end.call = NULL
+        self.end.kept = NULL
+        self.end.over = False
         self.listener_index = listener_index
         self.privileged = privileged
         self.next_token = 1
         buckets_init(&self.buckets)
 
     def __dealloc__(self):
+        end_connection(self.plane.state, &self.end)
         buckets_release(&self.buckets)
         del self.authorization
         data_plane_forget(&self.left)
@@ -184,6 +197,11 @@ cdef class RequestDriver:
     def throttle_ms(self):
         """The throttle time of the latest request."""
         return self.quota.throttle_ms
+
+    def disconnect(self):
+        """What the Processor does when the connection is gone."""
+        with nogil:
+            end_connection(self.plane.state, &self.end)
 
     def remembered(self):
         """(decisions in the connection's cache, bytes of their keys)."""
@@ -245,6 +263,7 @@ cdef class RequestDriver:
         frame.token = self.next_token
         self.next_token += 1
         frame.authorization = self.authorization
+        frame.end = &self.end
         frame.left = &self.left
         frame.listener_index = self.listener_index
         frame.privileged = self.privileged

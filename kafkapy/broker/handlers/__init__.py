@@ -123,7 +123,8 @@ SHARE_STATE: Final = frozenset((
 """APIs of the share coordinator, for brokers. A broker alone serves them as Kafka does: they need CLUSTER_ACTION."""
 
 SHARE_GROUPS: Final = frozenset((
-    ApiKeys.SHARE_GROUP_HEARTBEAT, ApiKeys.SHARE_GROUP_DESCRIBE, ApiKeys.DESCRIBE_SHARE_GROUP_OFFSETS,
+    ApiKeys.SHARE_GROUP_HEARTBEAT, ApiKeys.SHARE_GROUP_DESCRIBE, ApiKeys.SHARE_FETCH, ApiKeys.SHARE_ACKNOWLEDGE,
+    ApiKeys.DESCRIBE_SHARE_GROUP_OFFSETS,
     ApiKeys.ALTER_SHARE_GROUP_OFFSETS, ApiKeys.DELETE_SHARE_GROUP_OFFSETS,
 ))  # fmt: skip
 """APIs of share groups at the group coordinator."""

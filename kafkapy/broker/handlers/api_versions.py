@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.broker.handlers import served_apis
+from kafkapy.broker.handlers import NOT_WITH_ZOOKEEPER, served_apis
 from kafkapy.errors import ErrorCode
 from kafkapy.network.api_table import DATA_PLANE_APIS
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -55,12 +55,14 @@ async def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
     if error is ErrorCode.NONE:
         context.request.set_client_software(request.client_software_name, request.client_software_version)
     broker = context.broker
-    offered = served_apis(
-        broker.store.is_shared, broker.config.metadata_store == "zookeeper", broker.telemetry is not None
-    )
+    zookeeper = broker.config.metadata_store == "zookeeper"
+    offered = served_apis(broker.store.is_shared, zookeeper, broker.telemetry is not None)
+    in_data_plane = {
+        key: served for key, served in DATA_PLANE_APIS.items() if not (zookeeper and key in NOT_WITH_ZOOKEEPER)
+    }
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=served.low, max_version=served.high)
-        for key, served in sorted({**offered, **DATA_PLANE_APIS}.items())
+        for key, served in sorted({**offered, **in_data_plane}.items())
     ]
     return ApiVersionsResponse(
         error_code=error,

@@ -1,0 +1,3 @@
+from typing import Any
+
+def decode(api_key: int, version: int, body: bytes) -> dict[str, Any] | None: ...
