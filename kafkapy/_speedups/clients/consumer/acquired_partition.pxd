@@ -8,7 +8,7 @@ from kafkapy._speedups.clients.consumer.consumer_record cimport ConsumerRecord
 from kafkapy._speedups.clients.consumer.fetched_partition cimport FetchedPartition
 from kafkapy._speedups.clients.consumer.record_iterator cimport RecordColumns
 
-# What becomes of an acquired offset. The first five are acknowledgements to send, with their numbers on the wire.
+# The states of an acquired offset. The first five are acknowledgements to send, with their numbers on the wire.
 cdef enum OffsetState:
     STATE_GAP = 0
     STATE_ACCEPT = 1
