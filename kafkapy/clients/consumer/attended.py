@@ -269,6 +269,7 @@ class AttendedConsumer(RecordIterator):
             if taken:
                 return taken
             if deadline is None:
+                self._hungry()
                 if seconds == 0:
                     time.sleep(0)  # a poll without waiting yields to the loop's thread
                     return taken
@@ -281,6 +282,9 @@ class AttendedConsumer(RecordIterator):
                 self._bell.wait(left)
             finally:
                 self._core.user_waits = False
+
+    def _hungry(self) -> None:
+        """Called once in a poll that found no record in the buffer."""
 
     def _attend(self) -> None:
         """Does the loop's work for this thread, and raises a pending error."""

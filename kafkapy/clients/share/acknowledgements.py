@@ -127,6 +127,11 @@ class Acknowledgement:
         """The outcome: None, or the error. Once it is finished."""
         return self._done.result()
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is an outcome."""
+        return self._done.done()
+
     async def finished(self) -> None:
         """Returns once there is an outcome."""
         await asyncio.shield(self._done)
