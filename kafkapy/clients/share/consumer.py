@@ -7,8 +7,9 @@ acknowledges it. Everything but reading and acknowledging happens on the loop of
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
 from kafkapy.clients.consumer.attended import AttendedConsumer, check_names
@@ -17,7 +18,7 @@ from kafkapy.clients.share.core import AcknowledgementCallback, ShareConsumerCor
 from kafkapy.config.clients import ClientConfig
 from kafkapy.config.config_def import MAX_LONG
 from kafkapy.config.share_consumer import SHARE_CONSUMER
-from kafkapy.errors import IllegalStateError, WakeupError
+from kafkapy.errors import IllegalStateError
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class KafkaShareConsumer(AttendedConsumer):
         config = ClientConfig(SHARE_CONSUMER, configs, **keywords)
         check_names(topics)
         self._topics = topics
-        self._renewed: list[ConsumerRecord] = []
+        self._renewed: deque[ConsumerRecord] = deque()
         """Renewed records that an iteration has not returned yet."""
         super().__init__(config, f"kafkapy-share-consumer-{config['client.id'] or config['group.id'] or ''}")
         self._deliveries = self._core.deliveries
@@ -112,23 +113,12 @@ class KafkaShareConsumer(AttendedConsumer):
         poll; WakeupError; ValueError and TypeError for arguments.
         """
         limit = self._max_records(timeout_ms, max_records)
-        self._acquire()
-        try:
-            self._user_polls()
-            found: Records = self._read(lambda: self.fetch_buffer.take(limit), by_partition, timeout_ms) or {}
-            return found
-        finally:
-            self._lock.release()
+        return self._poll(lambda: self.fetch_buffer.take(limit), by_partition, timeout_ms) or {}
 
     def poll_batch(self, max_records: int | None = None, timeout_ms: float = 0) -> list[ConsumerRecord]:
         """As `poll`, in one list."""
         limit = self._max_records(timeout_ms, max_records)
-        self._acquire()
-        try:
-            self._user_polls()
-            return self._read(lambda: self.fetch_buffer.take_list(limit), lambda records: records, timeout_ms) or []
-        finally:
-            self._lock.release()
+        return self._poll(lambda: self.fetch_buffer.take_list(limit), lambda records: records, timeout_ms) or []
 
     def poll_arrow(
         self, timeout_ms: float = 0, max_records: int | None = None, columns: Sequence[str] | None = None
@@ -145,32 +135,44 @@ class KafkaShareConsumer(AttendedConsumer):
 
         limit = self._max_records(timeout_ms, MAX_LONG if max_records is None else max_records)
         builder = ShareTableBuilder(columns)
-        self._acquire()
-        try:
-            self._user_polls()
-            self._read(
-                lambda: self.fetch_buffer.take_columns(builder.acquired, limit, MAX_TABLE_BYTES), None, timeout_ms
-            )
-            return builder.table()
-        finally:
-            self._lock.release()
+        self._poll(lambda: self.fetch_buffer.take_columns(builder.acquired, limit, MAX_TABLE_BYTES), None, timeout_ms)
+        return builder.table()
 
     def _next_record(self) -> ConsumerRecord | None:
+        if self._renewed:
+            return self._next_renewed([])
         self._user_polls()
         timeout_ms = None if self._consumer_timeout_s is None else self._consumer_timeout_s * 1000
+        return self._read(self.fetch_buffer.next, self._next_renewed, timeout_ms)
 
-        def next_renewed(records: list[ConsumerRecord]) -> ConsumerRecord:
-            self._renewed.extend(records)
-            return self._renewed.pop(0)
-
+    def _next_renewed(self, records: list[ConsumerRecord]) -> ConsumerRecord:
+        self._renewed.extend(records)
+        record = self._renewed.popleft()
         if self._renewed:
-            return self._renewed.pop(0)
-        return self._read(self.fetch_buffer.next, next_renewed, timeout_ms)
+            self.fetch_buffer.attention = True  # the fast path does not know them
+        return record
 
     def _user_polls(self) -> None:
         if not self._core.subscription.auto_assigned:
             raise IllegalStateError("Consumer is not subscribed to any topics.")
         self._deliveries.user_polls()
+
+    def _poll(
+        self,
+        take: Callable[[], T],
+        renewed: Callable[[list[ConsumerRecord]], T] | None,
+        timeout_ms: float,
+    ) -> T | None:
+        """One poll: the first true result of `take`, or the renewed records by `renewed`."""
+        self._acquire()
+        try:
+            self._user_polls()
+            records = self._read(take, renewed, timeout_ms)
+            # The next step of an iteration must settle these records first.
+            self.fetch_buffer.attention = True
+            return records
+        finally:
+            self._lock.release()
 
     def _read(
         self,
@@ -178,20 +180,17 @@ class KafkaShareConsumer(AttendedConsumer):
         renewed: Callable[[list[ConsumerRecord]], T] | None,
         timeout_ms: float | None,
     ) -> T | None:
-        """The first true result of `take`, or the renewed records by `renewed`."""
         deliveries = self._deliveries
 
         def found() -> T | None:
-            if deliveries.renewing:
+            if renewed is not None and deliveries.renewing:
                 # As in Kafka's client, new records come when the renewed ones were returned.
                 records = deliveries.take_renewed()
-                return renewed(records) if records and renewed is not None else None
+                return renewed(records) if records else None
             return take()
 
         try:
             records = self._wait_for(found, None if timeout_ms is None else timeout_ms / 1000)
-        except WakeupError:
-            raise
         except Exception:
             deliveries.errors_seen()
             raise
@@ -199,8 +198,6 @@ class KafkaShareConsumer(AttendedConsumer):
             self._core.fetcher.wants = False
         if deliveries.unsent:
             self._background.post(self._core.send_acknowledgements)
-        # The next step of an iteration settles these records first.
-        self.fetch_buffer.attention = True
         return records
 
     def _hungry(self) -> None:

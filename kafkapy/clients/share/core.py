@@ -270,6 +270,8 @@ class ShareConsumerCore:
 
     def _acknowledged(self, acknowledgement: Acknowledgement, error: Exception | None) -> None:
         """An acknowledgement has its outcome."""
+        if acknowledgement.renews:
+            self.attendance.need_poll()  # the user gets the renewed records
         self._ring()
         callback = self.callback
         if callback is not None:
