@@ -222,8 +222,8 @@ class Deliveries:
 
     @property
     def renewing(self) -> bool:
-        """Whether renewals run, or renewed records were not returned yet."""
-        return any(chunk.renewing for chunk in self._chunks)
+        """Whether records are being renewed, or renewed ones were not returned yet."""
+        return bool(self._renewing)
 
     def take_renewed(self) -> list[ConsumerRecord]:
         """The renewed records, for the user once more."""

@@ -167,10 +167,7 @@ class KafkaShareConsumer(AttendedConsumer):
         self._acquire()
         try:
             self._user_polls()
-            records = self._read(take, renewed, timeout_ms)
-            # The next step of an iteration must settle these records first.
-            self.fetch_buffer.attention = True
-            return records
+            return self._read(take, renewed, timeout_ms)
         finally:
             self._lock.release()
 

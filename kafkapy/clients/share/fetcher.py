@@ -216,7 +216,7 @@ class ShareFetcher:
 
     def _nodes_to_ask(self, wanted: Mapping[int, Wanted]) -> set[int]:
         """The nodes to ask for records now."""
-        if not self.wants or not self._buffer.empty:
+        if not self.wants or not self._buffer.empty or self._deliveries.renewing:
             return set()
         if not self._config.record_limit:
             return set(wanted)
