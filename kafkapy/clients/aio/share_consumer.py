@@ -182,16 +182,18 @@ class AIOKafkaShareConsumer(StartedClient):
             raise IllegalStateError("Consumer is not subscribed to any topics.")
         self._deliveries.user_polls()
         self._core.polls.begin()
+        deadline = None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1000
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                while True:
-                    self._raise_errors()
-                    found = self._take(take, renewed)
-                    if found or timeout_ms == 0:
-                        return found
-                    await self._ringing()
-        except TimeoutError:
-            return None
+            while True:
+                self._raise_errors()
+                found = self._take(take, renewed)
+                if found or timeout_ms == 0:
+                    return found
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await self._ringing()
+                except TimeoutError:
+                    timeout_ms = 0
         finally:
             self._core.polls.end()
             if self._deliveries.unsent:
