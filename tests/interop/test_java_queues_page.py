@@ -144,7 +144,8 @@ def test_outcomes(kafka: ApacheKafka, admin: KafkaAdminClient, desk: Desk) -> No
 def test_long_jobs(kafka: ApacheKafka, admin: KafkaAdminClient, desk: Desk) -> None:
     configure(admin, "workers", share_record_lock_duration_ms=LOCK_MS)
     (desk.directory / "jobs.py").write_text(
-        "import time\n\n\ndef work(job: bytes) -> None:\n    time.sleep(float(job))\n    print('done', job, flush=True)\n"
+        "import time\n\n\ndef work(job: bytes) -> None:\n"
+        "    time.sleep(float(job))\n    print('done', job, flush=True)\n"
     )
     program = desk.directory / "long_jobs.py"
     program.write_text(program.read_text().replace("timeout=10", "timeout=0.5"))
