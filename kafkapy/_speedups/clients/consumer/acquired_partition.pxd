@@ -63,6 +63,8 @@ cdef class AcquiredPartition(FetchedPartition):
     cdef void hold(self, int64_t place) noexcept
     cdef void hold_between(self, int64_t start, int64_t end) noexcept
     cdef ConsumerRecord read_acquired(self)
+    cpdef object user_polls(self)
+    cpdef object accept_held(self)
     cdef size_t first_open(self) noexcept
 
 

@@ -19,8 +19,8 @@ work on the object as on FetchBuffer's (record_iterator.pyx): the GIL protects i
 """
 
 from libc.stdint cimport INT64_MAX, int8_t, int64_t
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
+from kafkapy._speedups.base.posix cimport monotonic_ns
 from kafkapy._speedups.base.wire cimport Cursor, cursor_init
 from kafkapy._speedups.clients.consumer.consumer_record cimport ConsumerRecord
 from kafkapy._speedups.clients.consumer.fetched_batch cimport (
@@ -42,12 +42,6 @@ cdef enum:
     FEW = 10                            # equal neighbours that share a batch of acknowledgements with others
 
 UNACKNOWLEDGED = "All records must be acknowledged in explicit acknowledgement mode."
-
-
-cdef inline double monotonic() noexcept:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return now.tv_sec + now.tv_nsec / 1e9
 
 
 cdef class AcquiredPartition(FetchedPartition):
@@ -153,7 +147,7 @@ cdef class AcquiredPartition(FetchedPartition):
 
     cdef bint drop_expired(self) noexcept:
         """Drops unread records whose lock has ended: the broker has released them. Whether it has."""
-        if self.waiting == 0 or monotonic() < self.locked_until:
+        if self.waiting == 0 or <double>monotonic_ns() / 1e9 < self.locked_until:
             return False
         self.decide(INT64_MAX, STATE_DONE)
         self.exhausted = True
@@ -238,7 +232,7 @@ cdef class AcquiredPartition(FetchedPartition):
             return record
         return None
 
-    def user_polls(self):
+    cpdef object user_polls(self):
         """The user is done with the records before: they are accepted, or must be acknowledged. IllegalStateError."""
         if self.held:
             if self.explicit:
@@ -303,7 +297,7 @@ cdef class AcquiredPartition(FetchedPartition):
         self.committable = False
         return True
 
-    def accept_held(self):
+    cpdef object accept_held(self):
         """Accepts all records with the user."""
         cdef size_t place = self.held_from
         while self.held > 0 and place < self.states.size():

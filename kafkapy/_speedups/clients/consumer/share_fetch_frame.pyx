@@ -20,7 +20,7 @@ have at most MAX_ACQUIRED offsets, because each of them gets a byte here.
 """
 
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.wire cimport (
