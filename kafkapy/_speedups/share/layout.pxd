@@ -90,5 +90,6 @@ cdef struct ShareDescription:
     int64_t records                 # in the window, with gaps
     int64_t batches
     int64_t acquired                # records with an owner
+    int64_t pending                 # of these, those with a pending transition
     int64_t members                 # that own records
     int64_t memory                  # bytes, roughly

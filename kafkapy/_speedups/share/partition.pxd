@@ -26,7 +26,8 @@ How a request goes:
     timer               share_expire at share_next_deadline or later
 
 Every function but share_new, share_ref and share_unref takes the partition's mutex and may be called by any thread that
-has a reference. None blocks otherwise, none reads a clock. Times are milliseconds of one monotonic clock.
+has a reference. None blocks otherwise, none reads a clock. Times are milliseconds of one monotonic clock. The Python
+objects over it stand in handle.pyx.
 
 Memory: the window holds at most `max_in_flight` records and the rest of the log batch that passes this bound (at most
 WIDEST_BATCH records of it), 16 bytes for each record of a batch with mixed states.
@@ -125,11 +126,3 @@ cdef bint share_take_write(SharePartitionState* share, ShareWrite* out) noexcept
 cdef bint share_finish_write(SharePartitionState* share, const ShareWrite* write, bint stored,
                              int64_t now_ms) noexcept nogil
 cdef void share_describe(SharePartitionState* share, ShareDescription* out) noexcept nogil
-
-
-cdef class SharePartition:
-    """The same for Python callers: ShareManager and tests."""
-    cdef SharePartitionState* state
-
-# The Python object over a state, with its own reference.
-cdef SharePartition share_partition_of(SharePartitionState* state)

@@ -73,7 +73,8 @@ cdef cppclass Window:
     int64_t start
     int64_t next
     int64_t delivery_complete
-    int64_t acquired
+    int64_t acquired                # records with an owner
+    int64_t pending                 # of these, with a pending transition
     ordered_set[int64_t] available
     ordered_set[LockKey] locks
     unordered_map[string, int32_t, SeededHash] member_places
