@@ -277,7 +277,17 @@ class ShareConsumerCore:
         if callback is not None:
             offsets = {acknowledgement.partition: acknowledgement.offsets()}
             if offsets[acknowledgement.partition]:
-                self.attendance.callback(lambda: callback(offsets, error))
+                self._call_back(lambda: callback(offsets, error))
+
+    def _call_back(self, call: Callable[[], Any]) -> None:
+        """Runs the user's callback; a poll raises its error."""
+        if self.attendance.attended:
+            self.attendance.callback(call)
+            return
+        try:
+            call()
+        except Exception as error:
+            self.report(error)
 
     # --- information ----------------------------------------------------------------------------------------------
 

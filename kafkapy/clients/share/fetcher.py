@@ -152,7 +152,7 @@ class ShareFetcher:
         now = time.monotonic()
         later = NEVER
         wanted = self._wanted_by_node()
-        asks = self._nodes_to_ask(wanted)
+        asks = self._nodes_to_ask(wanted, now)
         self._collect()
         for node_id in {*wanted, *self._sessions, *self._outbox}:
             if node_id in self._tasks:
@@ -214,13 +214,15 @@ class ShareFetcher:
                 wanted[metadata.leader][partition] = topic_id
         return wanted
 
-    def _nodes_to_ask(self, wanted: Mapping[int, Wanted]) -> set[int]:
+    def _nodes_to_ask(self, wanted: Mapping[int, Wanted], now: float) -> set[int]:
         """The nodes to ask for records now."""
         if not self.wants or not self._buffer.empty or self._deliveries.renewing:
             return set()
         if not self._config.record_limit:
             return set(wanted)
         free = sorted(node_id for node_id in wanted if node_id not in self._tasks)
+        # One that has to wait holds up the others only if all have to.
+        free = [node_id for node_id in free if now >= self._not_before.get(node_id, 0.0)] or free
         if self._fetching or not free:
             return set()
         return {next((node_id for node_id in free if node_id > self._last_fetched), free[0])}
@@ -279,9 +281,7 @@ class ShareFetcher:
             if leader is not None and leader != node_id and leader >= 0:
                 self._finish(each, error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             elif session is None or session.is_new:
-                self._finish(
-                    each, error_for(ErrorCode.NETWORK_EXCEPTION, f"The share session with node {node_id} ended")
-                )
+                self._finish(each, _session_ended(node_id))
             else:
                 kept.append(each)
         if kept:

@@ -523,6 +523,8 @@ def test_buffered_records_whose_locks_have_ended_are_not_returned() -> None:
             consumer.commit_sync()
 
             def expired() -> bool:
+                if any(time.monotonic() < chunk.locked_until for chunk in consumer._deliveries):
+                    return False
                 cluster.expire()
                 return list(cluster.state_of("jobs").values()) == ["accepted"] + ["available"] * 3
 
@@ -730,8 +732,6 @@ def test_records_as_a_table(cluster: ShareCluster, consume: Consume) -> None:
     }  # fmt: skip
     wait_until(got, "the released records")
     assert tables[-1]["delivery_count"].to_pylist() == [2, 2]
-    only = consumer.poll_arrow.__doc__
-    assert only is not None
     consumer.acknowledge(tables[-1])
 
 
