@@ -57,7 +57,7 @@ _KEYS: Final = [
 
 
 class ShareConsumerConfigDef(ClientConfigDef):
-    """The keys of share consumers. The error for a key of consumers names the group's."""
+    """The keys of share consumers. Errors for keys of consumers name the group's."""
 
     def unknown_key(self, name: str, value: object, line: int | None = None, source: str | None = None) -> ConfigError:
         """The error for an unknown key."""

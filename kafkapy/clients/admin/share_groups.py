@@ -72,7 +72,7 @@ class ShareGroupOffsetAdmin(GroupOffsetAdmin):
     async def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, type[KafkaError]]:
-        """Sets the start offsets of a share group without members: {partition: NoError or error class}.
+        """Sets start offsets of a share group without members: {partition: NoError or error class}.
 
         The group delivers the records from there on once more. Raises an error of the whole group (NonEmptyGroupError,
         GroupIdNotFoundError).

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class AIOKafkaShareConsumer(StartedClient):
-    """Reads records of topics as a member of a share group: a worker at a queue (KIP-932).
+    """Reads records as a member of a share group: a worker at a queue (KIP-932).
 
         async with AIOKafkaShareConsumer("jobs", group_id="workers", bootstrap_servers="localhost:9092") as consumer:
             async for record in consumer:
@@ -85,10 +85,10 @@ class AIOKafkaShareConsumer(StartedClient):
             raise
 
     async def stop(self) -> None:
-        """Send the acknowledgements, give all other records back, leave the group, and close all connections.
+        """Send the acknowledgements, leave the group, and close all connections.
 
-        A second call does nothing. Tasks that wait for a record get ConsumerStoppedError, tasks that wait in getmany()
-        get {}.
+        All other records go back. A second call does nothing. Tasks that wait for a record get ConsumerStoppedError, tasks
+        that wait in getmany() get {}.
         """
         if self._stopped:
             return
@@ -245,7 +245,7 @@ class AIOKafkaShareConsumer(StartedClient):
     # --- subscription ---------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Subscribe to topics by name, in place of the previous ones. TypeError; ValueError without topics."""
+        """Subscribe to topics by name, in place of the previous ones. TypeError, ValueError."""
         check_names(topics)
         if not topics or not all(topic.strip() for topic in topics):
             raise ValueError("subscribe() needs names of topics")
@@ -269,7 +269,7 @@ class AIOKafkaShareConsumer(StartedClient):
     # --- acknowledgements -----------------------------------------------------------------------------------------
 
     def acknowledge(self, record: ConsumerRecord, type: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:
-        """Say what becomes of a record of the last poll: accept, release, reject or renew.
+        """Acknowledge a record of the last poll: accept, release, reject or renew.
 
         The next poll or commit sends it; until then another call changes it. IllegalStateError in implicit mode, or for
         a record that this consumer does not have; ValueError.
@@ -281,7 +281,7 @@ class AIOKafkaShareConsumer(StartedClient):
     def acknowledge_offset(
         self, topic: str, partition: int, offset: int, type: AcknowledgeType | str = AcknowledgeType.ACCEPT
     ) -> None:
-        """As `acknowledge`, for a record by its place; also for one that could not be read."""
+        """As `acknowledge`, by the place of a record, which may be unreadable."""
         kind = acknowledge_type(type)
         self._require_explicit()
         self._deliveries.acknowledge(topic, partition, offset, kind)
@@ -314,7 +314,7 @@ class AIOKafkaShareConsumer(StartedClient):
         self._core.callback = callback
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """The time in ms for which a record is locked for this consumer; None before the first record."""
+        """The lock time of a record in ms, None before the first record."""
         return self._core.fetcher.lock_timeout_ms
 
     # --- the cluster ----------------------------------------------------------------------------------------------

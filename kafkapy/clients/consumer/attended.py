@@ -1,4 +1,4 @@
-"""AttendedConsumer: the common part of the consumers with a thread of the user and a background loop.
+"""AttendedConsumer: the common part of consumers with a background loop.
 
 The user's thread takes records out of the buffers itself; a core on the loop's thread fetches them, and gives the
 user's thread work and errors through its `attendance`.
@@ -82,7 +82,7 @@ class Doorbell:
 
 
 class AttendedCore(Protocol):
-    """The part of a consumer's core that the user's thread needs here. On the loop's thread."""
+    """The part of a consumer's core that the user's thread needs here."""
 
     buffer: FetchBuffer
     attendance: Attendance

@@ -33,7 +33,7 @@ Records = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class KafkaShareConsumer(AttendedConsumer):
-    """Reads records of topics as a member of a share group: a worker at a queue (KIP-932).
+    """Reads records as a member of a share group: a worker at a queue (KIP-932).
 
         for record in KafkaShareConsumer("jobs", group_id="workers", bootstrap_servers="localhost:9092"):
             work(record.value)
@@ -205,7 +205,7 @@ class KafkaShareConsumer(AttendedConsumer):
     def acknowledge(
         self, record: ConsumerRecord | pyarrow.Table, type: AcknowledgeType | str = AcknowledgeType.ACCEPT
     ) -> None:
-        """Says what becomes of a record of the last poll: accept, release, reject or renew.
+        """Acknowledges a record of the last poll: accept, release, reject or renew.
 
         The next poll or commit sends it; until then another call changes it. `record` may also be a table of
         `poll_arrow` with the columns topic, partition and offset, for all its rows; a table cannot be renewed.
@@ -227,7 +227,7 @@ class KafkaShareConsumer(AttendedConsumer):
     def acknowledge_offset(
         self, topic: str, partition: int, offset: int, type: AcknowledgeType | str = AcknowledgeType.ACCEPT
     ) -> None:
-        """As `acknowledge`, for a record by its place; also for one that could not be read."""
+        """As `acknowledge`, by the place of a record, which may be unreadable."""
         kind = acknowledge_type(type)
         self._acquire()
         try:
@@ -274,16 +274,17 @@ class KafkaShareConsumer(AttendedConsumer):
         self._call(setattr, self._core, "callback", callback)
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """The time in ms for which a record is locked for this consumer; None before the first record."""
+        """The lock time of a record in ms, None before the first record."""
         return self._look(lambda: self._core.fetcher.lock_timeout_ms)
 
     # --- the end --------------------------------------------------------------------------------------------------
 
     def close(self, timeout_ms: float | None = None) -> None:
-        """Sends the acknowledgements, gives all other records back, leaves the group, and closes all connections.
+        """Sends the acknowledgements, leaves the group, and closes all connections.
 
-        It takes at most about `timeout_ms` (30 s). In implicit mode it does not accept the records of the last poll:
-        they go to other members. Further calls do nothing. A child after fork() only drops the consumer.
+        All other records go back. It takes at most about `timeout_ms` (30 s). In implicit mode it does not accept the
+        records of the last poll: they go to other members. Further calls do nothing. A child after fork() only drops the
+        consumer.
         """
         self._close(timeout_ms, self._core.close, lambda: None)
 

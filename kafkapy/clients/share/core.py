@@ -202,7 +202,7 @@ class ShareConsumerCore:
         self.attendance.report(error)
 
     def enter_poll(self) -> None:
-        """Enters poll(): the user's thread then does the `attendance`'s work, and raises its next error."""
+        """Enters poll(): the user's thread then does the attendance's work, and raises errors."""
         self.buffer.attention = False
         self._calls_seen = self.buffer.calls
         if self.subscription.auto_assigned and not self._member_started and not self.closed:

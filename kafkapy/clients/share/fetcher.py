@@ -249,7 +249,7 @@ class ShareFetcher:
                     self._metrics.acknowledged(found.count)
 
     def commit(self) -> list[Acknowledgement]:
-        """Sends all acknowledgements that may be sent; returns those without an outcome, older ones too."""
+        """Sends all acknowledgements that may be sent; returns all without an outcome."""
         self._collect(also_busy=True)
         self.wake()
         return list(self._open)

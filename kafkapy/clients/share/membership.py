@@ -1,4 +1,4 @@
-"""Membership in a share group (KIP-932): the broker assigns partitions, and several members may share one.
+"""Membership in a share group (KIP-932): several members may share a partition.
 
     UNSUBSCRIBED --start--> JOINING --first heartbeat--> STABLE
                                ^                            |
@@ -66,7 +66,7 @@ class MemberState(Enum):
 
 
 class ShareCore(Protocol):
-    """The part of a share consumer's core that belongs to its group. On the loop's thread."""
+    """The part of a share consumer's core that belongs to its group."""
 
     @property
     def config(self) -> ClientConfig:

@@ -1,4 +1,4 @@
-"""The share session with one broker (KIP-932): its epoch, and the partitions that the broker knows.
+"""The share session with one broker (KIP-932): its epoch and its partitions.
 
     NEW (0) --first response--> 1 --> 2 --> ...        each request has the next epoch
       ^                          |
@@ -47,7 +47,7 @@ class SharePlan(NamedTuple):
 
 
 class ShareSession:
-    """A share session with a broker. On the loop's thread, one request at a time."""
+    """A share session. On the loop's thread, one request at a time."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
