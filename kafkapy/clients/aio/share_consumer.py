@@ -87,8 +87,8 @@ class AIOKafkaShareConsumer(StartedClient):
     async def stop(self) -> None:
         """Send the acknowledgements, leave the group, and close all connections.
 
-        All other records go back. A second call does nothing. Tasks that wait for a record get ConsumerStoppedError, tasks
-        that wait in getmany() get {}.
+        All other records go back. A second call does nothing. Tasks that wait for a record get ConsumerStoppedError,
+        those in getmany() get {}.
         """
         if self._stopped:
             return

@@ -283,8 +283,8 @@ class KafkaShareConsumer(AttendedConsumer):
         """Sends the acknowledgements, leaves the group, and closes all connections.
 
         All other records go back. It takes at most about `timeout_ms` (30 s). In implicit mode it does not accept the
-        records of the last poll: they go to other members. Further calls do nothing. A child after fork() only drops the
-        consumer.
+        records of the last poll: they go to other members. Further calls do nothing. A child after fork() only
+        drops the consumer.
         """
         self._close(timeout_ms, self._core.close, lambda: None)
 
