@@ -61,8 +61,8 @@ def test_a_share_group_from_its_first_record_to_its_end(kafka: ApacheKafka, kafk
     assert queue in kafkapy.done("share", "list", "-q").splitlines()
     rows = {row["partition"]: row for row in kafkapy.rows("share", "describe", queue)}
     assert (rows["0"]["start_offset"], rows["0"]["log_end_offset"], rows["0"]["lag"]) == ("4", "10", "6")
-    said = kafkas(kafka, "--describe", "--group", queue).split()
-    assert said[said.index(queue) :][:5] == [queue, queue, "0", "4", "6"]
+    said = " ".join(kafkas(kafka, "--describe", "--group", queue).split())
+    assert f"{queue} {queue} 0 4 6" in said
     [state] = kafkapy.json("share", "describe", queue)
     assert (state["group"], state["state"], state["members"], state["lag"]) == (queue, "Empty", 0, 6)
 

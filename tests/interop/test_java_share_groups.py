@@ -79,13 +79,23 @@ def read(consumer: KafkaShareConsumer, count: int = 1) -> list[ConsumerRecord]:
     return found
 
 
-def lag(admin: KafkaAdminClient, group: str) -> int:
-    return sum(each.lag or 0 for each in admin.list_share_group_offsets(group)[group].values())
+def lag(admin: KafkaAdminClient, group: str) -> int | None:
+    """The group's lag, None while the group or the lag of one partition is not known."""
+    try:
+        found = admin.list_share_group_offsets(group)[group]
+    except GroupIdNotFoundError:
+        return None
+    lags = [each.lag for each in found.values()]
+    return sum(each or 0 for each in lags) if lags and None not in lags else None
 
 
 def start_of(admin: KafkaAdminClient, group: str) -> int:
-    [found] = admin.list_share_group_offsets(group)[group].values()
-    return found.start_offset
+    """The start offset of the group's only partition, -1 without one."""
+    try:
+        found = admin.list_share_group_offsets(group)[group]
+    except GroupIdNotFoundError:
+        return -1
+    return max((each.start_offset for each in found.values()), default=-1)
 
 
 def test_the_feature_is_on(admin: KafkaAdminClient) -> None:
