@@ -1,6 +1,6 @@
 """A Fetch response of a client, read on the I/O thread (see fetch_frame.pyx)."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.wire cimport Cursor
