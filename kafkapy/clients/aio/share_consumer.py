@@ -297,7 +297,6 @@ class AIOKafkaShareConsumer(StartedClient):
         As KafkaShareConsumer.commit_sync.
         """
         self._require_running()
-        self._deliveries.user_commits()
         return await self._core.commit(self._api_timeout_ms if timeout_ms is None else timeout_ms)
 
     def commit_async(self) -> None:

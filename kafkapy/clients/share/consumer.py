@@ -248,7 +248,6 @@ class KafkaShareConsumer(AttendedConsumer):
         """
         self._acquire()
         try:
-            self._deliveries.user_commits()
             self.fetch_buffer.attention = True
             outcomes: dict[TopicPartition, Exception | None]
             outcomes = self._serve(self._core.commit(self._timeout(timeout_ms)))

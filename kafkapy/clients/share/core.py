@@ -248,10 +248,11 @@ class ShareConsumerCore:
         self.fetcher.commit()
 
     async def commit(self, timeout_ms: int) -> dict[TopicPartition, Exception | None]:
-        """Sends all acknowledgements that may be sent, and waits for their outcomes by partition.
+        """Sends the acknowledgements, and waits for their outcomes by partition.
 
         The first error of a partition counts; RequestTimedOutError without an outcome in time.
         """
+        self.deliveries.user_commits()  # here: no round may send them before they are counted
         waiting = self.fetcher.commit()
         unfinished = set()
         try:
