@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
     from kafkapy.clients.consumer.subscription import AsyncConsumerRebalanceListener, ConsumerRebalanceListener
     from kafkapy.clients.producer.producer import KafkaProducer
+    from kafkapy.clients.share.acknowledgements import AcknowledgeType
+    from kafkapy.clients.share.consumer import KafkaShareConsumer
     from kafkapy.errors import KafkaError
     from kafkapy.serializer import DefaultSerializer, Deserializer, JsonSerializer, Serializer
     from kafkapy.types import IsolationLevel, OffsetAndMetadata, TopicPartition, TopicPartitionReplica
 
 _MODULES = {
+    "AcknowledgeType": "kafkapy.clients.share.acknowledgements",
     "AsyncConsumerRebalanceListener": "kafkapy.clients.consumer.subscription",
     "ConsumerGroupMetadata": "kafkapy.clients.consumer.membership.protocol",
     "ConsumerRebalanceListener": "kafkapy.clients.consumer.subscription",
@@ -37,6 +40,7 @@ _MODULES = {
     "KafkaConsumer": "kafkapy.clients.consumer.consumer",
     "KafkaError": "kafkapy.errors",
     "KafkaProducer": "kafkapy.clients.producer.producer",
+    "KafkaShareConsumer": "kafkapy.clients.share.consumer",
     "OffsetAndMetadata": "kafkapy.types",
     "OffsetSpec": "kafkapy.admin",
     "Serializer": "kafkapy.serializer",
@@ -45,6 +49,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "AcknowledgeType",
     "AsyncConsumerRebalanceListener",
     "ConsumerGroupMetadata",
     "ConsumerRebalanceListener",
@@ -57,6 +62,7 @@ __all__ = [
     "KafkaConsumer",
     "KafkaError",
     "KafkaProducer",
+    "KafkaShareConsumer",
     "OffsetAndMetadata",
     "OffsetSpec",
     "Serializer",

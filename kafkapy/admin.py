@@ -15,6 +15,7 @@ from kafkapy.clients.admin.groups import (
 )
 from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
 from kafkapy.clients.admin.partitions import ElectionType, OffsetTimestamp
+from kafkapy.clients.admin.share_groups import SharePartitionOffset
 from kafkapy.clients.admin.topics import NewPartitions, NewTopic
 from kafkapy.clients.admin.transactions import (
     AbortTransactionSpec,
@@ -74,6 +75,7 @@ __all__ = [
     "ResourcePatternFilter",
     "ResourceType",
     "ScramMechanism",
+    "SharePartitionOffset",
     "TransactionDescription",
     "TransactionListing",
     "TransactionState",

@@ -15,7 +15,9 @@ from kafkapy.clients.aio.consumer import AIOKafkaConsumer
 from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation, ProducerClosed
 from kafkapy.clients.aio.offsets import OffsetAndTimestamp
 from kafkapy.clients.aio.producer import AIOKafkaProducer, TransactionContext
+from kafkapy.clients.aio.share_consumer import AIOKafkaShareConsumer
 from kafkapy.clients.consumer.subscription import ConsumerRebalanceListener, SubscriptionPattern
+from kafkapy.clients.share.acknowledgements import AcknowledgeType
 from kafkapy.types import OffsetAndMetadata, RecordMetadata, TopicPartition
 
 __all__ = [
@@ -23,6 +25,8 @@ __all__ = [
     "AIOKafkaClient",
     "AIOKafkaConsumer",
     "AIOKafkaProducer",
+    "AIOKafkaShareConsumer",
+    "AcknowledgeType",
     "BatchBuilder",
     "ConfigResource",
     "ConsumerRebalanceListener",

@@ -17,10 +17,12 @@ __all__ = [
     "AIOClientOptions",
     "AIOConsumerOptions",
     "AIOProducerOptions",
+    "AIOShareConsumerOptions",
     "AdminOptions",
     "ClientOptions",
     "ConsumerOptions",
     "ProducerOptions",
+    "ShareConsumerOptions",
 ]
 
 Number = float | str | None
@@ -186,6 +188,26 @@ class ConsumerOptions(ClientOptions, total=False):
     value_deserializer: Any
 
 
+class ShareConsumerOptions(ClientOptions, total=False):
+    """Keywords of KafkaShareConsumer."""
+
+    allow_auto_create_topics: Switch
+    check_crcs: Switch
+    client_rack: str | None
+    consumer_timeout_ms: Number
+    default_api_timeout_ms: Number
+    fetch_max_bytes: Number
+    fetch_max_wait_ms: Number
+    fetch_min_bytes: Number
+    group_id: str | None
+    key_deserializer: Any
+    max_poll_interval_ms: Number
+    max_poll_records: Number
+    share_acknowledgement_mode: str | None
+    share_acquire_mode: str | None
+    value_deserializer: Any
+
+
 class ProducerOptions(ClientOptions, total=False):
     """Keywords of KafkaProducer."""
 
@@ -248,5 +270,11 @@ class AIOAdminOptions(AdminOptions, total=False):
 
 class AIOClientOptions(ClientOptions, total=False):
     """Keywords of AIOKafkaClient."""
+
+    loop: Any
+
+
+class AIOShareConsumerOptions(ShareConsumerOptions, total=False):
+    """Keywords of AIOKafkaShareConsumer."""
 
     loop: Any

@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "List, describe, change and delete subscriptions to clients' metrics.",
     ),
     "groups": ("kafkapy.tools.groups:groups", "List, describe, reset and delete groups."),
+    "share": ("kafkapy.tools.share:share", "List, describe, reset and delete share groups."),
     "transactions": ("kafkapy.tools.transactions:transactions", "List, describe, find and abort transactions."),
     "features": ("kafkapy.tools.features:features", "Show and change the levels of the cluster's features."),
     "cluster": ("kafkapy.tools.cluster:cluster", "Show and operate the cluster: health, leaders, drains, brokers."),

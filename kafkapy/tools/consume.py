@@ -5,6 +5,7 @@ Counterpart of kafka-console-consumer.sh and kcat -C.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -26,6 +27,8 @@ __all__ = ["consume"]
 AT_ONCE = 5000
 """Records per poll."""
 POLL_MS = 200
+IDLE_S = 10.0
+"""Seconds without a record after which --share ends."""
 RESETS = {"beginning": "earliest", "end": "latest"}
 """auto.offset.reset of a group member, by --from."""
 Lines = Callable[[Any], bytes]
@@ -48,6 +51,13 @@ Polled = dict[TopicPartition, list[Any]]
 @click.option("--follow", "-F", is_flag=True, help="Continue with new records until Ctrl-C.")
 @click.option("--count", "-c", type=click.IntRange(1), metavar="N", help="Largest number of records.")
 @click.option("--group", "-G", metavar="GROUP", type=GROUP, help="Join this group, start at its offsets and commit.")
+@click.option("--share", "-S", "share", metavar="GROUP", type=GROUP, help="Join this share group, and take records.")
+@click.option(
+    "--ack",
+    "outcome",
+    type=click.Choice(["accept", "release", "reject"]),
+    help="With --share: the acknowledgement of printed records; default: accept.",
+)
 @click.option("--format", "-f", "format_", metavar="FORMAT", help=r"kcat's format, such as '%p %o %k %s\n'; see above.")
 @click.option("--json", "-J", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option("--null", "-Z", "null", default="", metavar="TEXT", help="Text for keys and values that are null.")
@@ -63,6 +73,8 @@ def consume(
     follow: bool,
     count: int | None,
     group: str | None,
+    share: str | None,
+    outcome: str | None,
     format_: str | None,
     as_json: bool,
     null: str,
@@ -73,11 +85,12 @@ def consume(
     """Print the records of topics.
 
     The command ends at the end of the topics; with --follow it waits for new records.
+    With --share it ends after ten seconds without a record, because a queue has no end.
 
     \b
     Formats:  %t topic    %p partition    %o offset    %T timestamp in ms
               %k key      %K its size     %s value     %S its size
-              %h headers  \\n \\t \\xHH
+              %h headers  %D deliveries in a share group  \\n \\t \\xHH
 
     Example: kafkapy consume orders:0 --from @2024-05-01T12:00:00 -c 10 -f '%o %k: %s\\n'
     """
@@ -91,6 +104,19 @@ def consume(
         raise click.UsageError(
             "With --group, --from is beginning or end: the start of partitions without a committed offset."
         )
+    if outcome is not None and share is None:
+        raise click.UsageError("--ack belongs to --share.")
+    if share is not None and (
+        group is not None
+        or last is not None
+        or committed
+        or first != "beginning"
+        or any(":" in each for each in places)
+    ):
+        raise click.UsageError(
+            "A share group takes the next records of whole topics: --group, --from, --until, --committed and "
+            "TOPIC:PARTITIONS do not work with --share."
+        )
     try:
         clean = not raw and output.isatty()
         text = r"%s\n" if format_ is None else format_
@@ -100,12 +126,16 @@ def consume(
     wanted = {"isolation.level": "read_committed"} if committed else {}
     configs = settings | wanted | {"enable.auto.commit": False}
     from kafkapy.config.consumer import CONSUMER
+    from kafkapy.config.share_consumer import SHARE_CONSUMER
     from kafkapy.tools.named_partitions import partitions_of
 
-    with connected(settings_of_admin(settings, CONSUMER)) as admin:
+    with connected(settings_of_admin(settings, CONSUMER if share is None else SHARE_CONSUMER)) as admin:
         partitions = partitions_of(admin, places)  # nothing is created by a typing error
-        if group is None:
+        if group is None and share is None:
             starts, ends = _range(admin, partitions, first, last, committed)
+    if share is not None:
+        _from_share_group(settings | {"group.id": share}, places, count, follow, outcome or "accept", lines, output)
+        return
     if group is not None:
         _from_group(configs | {"group.id": group}, places, first, count, follow, lines, output)
         return
@@ -179,6 +209,53 @@ def _from_group(
         consumer.commit({each: OffsetAndMetadata(offset) for each, offset in printed.items() if each in mine})
     finally:
         consumer.close(autocommit=False)
+
+
+def _from_share_group(
+    configs: Mapping[str, object],
+    topics: tuple[str, ...],
+    count: int | None,
+    follow: bool,
+    outcome: str,
+    lines: Lines,
+    output: BinaryIO,
+) -> None:
+    from kafkapy.clients.share.consumer import KafkaShareConsumer
+
+    at_once = AT_ONCE if count is None else min(AT_ONCE, count)
+    wanted = {
+        "share.acknowledgement.mode": "explicit",
+        # Records that are not printed would lose one of their deliveries.
+        "share.acquire.mode": "batch_optimized" if count is None else "record_limit",
+        "max.poll.records": at_once,
+    }
+    consumer = KafkaShareConsumer(*topics, configs=dict(configs) | wanted)
+
+    def copy() -> None:
+        written, last_at = 0, time.monotonic()
+        while count is None or written < count:
+            records = consumer.poll_batch(at_once if count is None else min(at_once, count - written), POLL_MS)
+            if not records:
+                if not follow and time.monotonic() - last_at >= IDLE_S:
+                    tell(f"Share group {configs['group.id']} has no more records for this member now.")
+                    return
+                continue
+            output.write(b"".join(map(lines, records)))
+            output.flush()
+            for record in records:
+                consumer.acknowledge(record, outcome)
+            for partition, error in consumer.commit_sync().items():
+                if error is not None:
+                    tell(f"Records of {partition} may be delivered once more: {error}")
+            bar.advance(len(records))
+            written += len(records)
+            last_at = time.monotonic()
+
+    try:
+        with _shown(count, output) as bar:
+            _until_interrupted(follow, bar, copy)
+    finally:
+        consumer.close()
 
 
 def _copy(

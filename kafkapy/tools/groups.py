@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkapy.clients.admin.groups import ConsumerGroupDescription, MemberDescription
     from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
 
-__all__ = ["groups"]
+__all__ = ["error_name", "groups", "log_ends", "report"]
 
 Row = dict[str, Any]
 NO_GROUPS = "The cluster has no consumer groups. kafkapy consume TOPIC --group NAME creates one."
@@ -158,7 +158,7 @@ def delete(settings: dict[str, object], names: tuple[str, ...], yes: bool, as_js
         if not yes and sys.stdin.isatty():
             click.confirm(f"Delete {', '.join(names)} with all offsets?", abort=True, err=True)
         results = admin.delete_groups(names)
-    _report("group", {name: None if text == "OK" else text for name, text in results.items()}, "deleted", as_json)
+    report("group", {name: None if text == "OK" else text for name, text in results.items()}, "deleted", as_json)
 
 
 @groups.command("delete-offsets")
@@ -180,8 +180,8 @@ def delete_offsets(settings: dict[str, object], name: str, places: tuple[str, ..
         if not yes and sys.stdin.isatty():
             click.confirm(f"Delete the offsets of {name} for {', '.join(places)}?", abort=True, err=True)
         results = admin.delete_group_offsets(name, partitions)
-    outcomes = {str(partition): _error_name(error) for partition, error in sorted(results.items())}
-    _report("offset of", outcomes, "deleted", as_json)
+    outcomes = {str(partition): error_name(error) for partition, error in sorted(results.items())}
+    report("offset of", outcomes, "deleted", as_json)
 
 
 @groups.command("remove-members")
@@ -218,7 +218,7 @@ def remove_members(
         results = admin.remove_group_members(name, wanted)
         if any(error is UnknownMemberIdError for error in results.values()):
             _described(admin, [name], False)
-    _report("member", {member: _error_name(error) for member, error in results.items()}, "removed", as_json)
+    report("member", {member: error_name(error) for member, error in results.items()}, "removed", as_json)
 
 
 # --- how ------------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def _lag_rows(admin: KafkaAdminClient, described: Mapping[str, ConsumerGroupDesc
     }
     partitions = {partition for offsets in committed.values() for partition in offsets}
     partitions |= {partition for owned in owners.values() for partition in owned}
-    ends = _log_ends(admin, partitions)
+    ends = log_ends(admin, partitions)
     return {
         name: [
             _lag_row(
@@ -266,7 +266,7 @@ def _lag_rows(admin: KafkaAdminClient, described: Mapping[str, ConsumerGroupDesc
     }
 
 
-def _log_ends(admin: KafkaAdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def log_ends(admin: KafkaAdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The end offset of each existing partition with a leader."""
     wanted = set(partitions)
     if not wanted:
@@ -341,12 +341,13 @@ def _summary(group: ConsumerGroupDescription, offsets: Iterable[Row]) -> list[st
     return details
 
 
-def _error_name(error: type[KafkaError]) -> str | None:
+def error_name(error: type[KafkaError]) -> str | None:
+    """The name of an error for `report`, None without an error."""
     return None if error is NoError else error.__name__
 
 
-def _report(kind: str, outcomes: Mapping[str, str | None], done: str, as_json: bool) -> None:
-    """Print one line per name.
+def report(kind: str, outcomes: Mapping[str, str | None], done: str, as_json: bool) -> None:
+    """Prints one line per name.
 
     One sentence and exit code 1 after a failure.
     """

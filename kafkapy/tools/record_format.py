@@ -2,6 +2,7 @@ r"""Records as text: kcat's format strings, and JSON lines.
 
     %t topic   %p partition   %o offset   %T timestamp (ms)   %h headers (name=value,...)
     %k key     %K its size    %s value    %S its size         %% a percent sign
+    %D delivery count in a share group
     \n \r \t \0 \\ \xHH escapes
 
 Keys and values are printed as bytes, or on a terminal without control characters. JSON has text for valid UTF-8, else
@@ -30,7 +31,7 @@ NO_TIMESTAMP: Final = -1
 """Timestamp of a record without one; `kafkapy produce` then uses the time of sending."""
 FOREIGN = frozenset("tksh")
 """The signs with foreign text."""
-FIELDS = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers"})
+FIELDS = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers", "delivery_count"})
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _quoted: Callable[[str], str] = json.encoder.encode_basestring
 """Encodes a text as JSON. Lines are concatenated, which is faster than an encoder for whole records."""
@@ -71,6 +72,7 @@ def compile_format(text: str, null: bytes = b"", clean: bool = False) -> Callabl
         "K": lambda record: NULL_SIZE if record.key is None else b"%d" % len(record.key),
         "S": lambda record: NULL_SIZE if record.value is None else b"%d" % len(record.value),
         "h": lambda record: _headers(record, null),
+        "D": lambda record: b"%d" % (record.delivery_count or 0),
         "%": lambda record: b"%",
     }
     for literal, sign in re.findall(r"([^%]*)(%.?)?", text, re.DOTALL):
@@ -78,7 +80,7 @@ def compile_format(text: str, null: bytes = b"", clean: bool = False) -> Callabl
             parts.append(unescape(literal))
         if sign:
             if sign[1:] not in signs:
-                raise FormatError(f"{sign!r} is not a format: use %t %p %o %T %k %K %s %S %h or %%.")
+                raise FormatError(f"{sign!r} is not a format: use %t %p %o %T %k %K %s %S %h %D or %%.")
             parts.append(_cleaned(signs[sign[1:]]) if clean and sign[1:] in FOREIGN else signs[sign[1:]])
     # One formatting per record: for the usual formats that is most of what printing costs.
     template = b"".join(part.replace(b"%", b"%%") if isinstance(part, bytes) else b"%b" for part in parts)
@@ -96,10 +98,12 @@ def _cleaned(part: Part) -> Part:
 def as_json_line(record: Any) -> bytes:
     """A record as one line of JSON."""
     headers = ",".join([f"[{_quoted(name)},{_json(value)}]" for name, value in record.headers])
+    count = getattr(record, "delivery_count", None)
+    deliveries = "" if count is None else f',"delivery_count":{count}'
     return json_without_controls(
         f'{{"topic":{_quoted(record.topic)},"partition":{record.partition},"offset":{record.offset},'
         f'"timestamp":{record.timestamp},"key":{_json(record.key)},"value":{_json(record.value)},'
-        f'"headers":[{headers}]}}\n'
+        f'"headers":[{headers}]{deliveries}}}\n'
     ).encode()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, TopicPartitio
 if TYPE_CHECKING:
     from kafkapy.clients.admin.kafka_admin_client import KafkaAdminClient
 
-__all__ = ["parse_datetime", "parse_duration", "reset_offsets"]
+__all__ = ["parse_datetime", "parse_duration", "refuse_failures", "reset", "reset_offsets", "reset_options"]
 
 COLUMNS = (
     Column("topic"),
@@ -46,37 +46,74 @@ SHORT = re.compile(r"(\d+)(ms|s|m|h|d)", re.IGNORECASE)
 SHORT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+OPTIONS = (
+    click.argument("group", metavar="GROUP", type=GROUP),
+    click.option(
+        "--topic",
+        "-t",
+        "places",
+        multiple=True,
+        metavar="TOPIC[:PARTITIONS]",
+        type=TOPIC,
+        help="Reset only this topic.",
+    ),
+    click.option("--all-topics", is_flag=True, help="Reset all topics with offsets of the group."),
+    click.option("--to-earliest", is_flag=True, help="Reset to the first record."),
+    click.option("--to-latest", is_flag=True, help="Reset to the end of the log."),
+    click.option("--to-current", is_flag=True, help="Commit the group's current offsets again."),
+    click.option("--to-offset", type=click.IntRange(0), metavar="OFFSET", help="Reset to this offset."),
+    click.option("--shift-by", type=int, metavar="N", help="Move by this number of records; negative: back."),
+    click.option(
+        "--to-datetime",
+        metavar="TIME",
+        help="Reset to the first record since then: 2024-05-01T12:00:00, UTC or +hh:mm.",
+    ),
+    click.option(
+        "--by-duration", metavar="DURATION", help="Reset to the first record since so long ago: P1DT2H, 90m, 2h, 7d."
+    ),
+    click.option(
+        "--from-file",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="Reset to the topic,partition,offset lines of a file, as --export writes them.",
+    ),
+    click.option("--execute", is_flag=True, help="Commit the new offsets; the default only shows them."),
+    click.option("--dry-run", is_flag=True, help="Show the new offsets; the default."),
+    click.option("--export", is_flag=True, help="Print topic,partition,offset lines."),
+    json_option,
+    cluster_options,
+)
+"""The options of the resets of groups of consumers and of share groups."""
+
+
+def reset_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorates a function with all of them."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.command("reset-offsets")
-@click.argument("group", metavar="GROUP", type=GROUP)
-@click.option(
-    "--topic", "-t", "places", multiple=True, metavar="TOPIC[:PARTITIONS]", type=TOPIC, help="Reset only this topic."
-)
-@click.option("--all-topics", is_flag=True, help="Reset all topics with offsets of the group.")
-@click.option("--to-earliest", is_flag=True, help="Reset to the first record.")
-@click.option("--to-latest", is_flag=True, help="Reset to the end of the log.")
-@click.option("--to-current", is_flag=True, help="Commit the group's current offsets again.")
-@click.option("--to-offset", type=click.IntRange(0), metavar="OFFSET", help="Reset to this offset.")
-@click.option("--shift-by", type=int, metavar="N", help="Move by this number of records; negative: back.")
-@click.option(
-    "--to-datetime", metavar="TIME", help="Reset to the first record since then: 2024-05-01T12:00:00, UTC or +hh:mm."
-)
-@click.option(
-    "--by-duration", metavar="DURATION", help="Reset to the first record since so long ago: P1DT2H, 90m, 2h, 7d."
-)
-@click.option(
-    "--from-file",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="Reset to the topic,partition,offset lines of a file, as --export writes them.",
-)
-@click.option("--execute", is_flag=True, help="Commit the new offsets; the default only shows them.")
-@click.option("--dry-run", is_flag=True, help="Show the new offsets; the default.")
-@click.option("--export", is_flag=True, help="Print topic,partition,offset lines.")
-@json_option
-@cluster_options
-def reset_offsets(
+@reset_options
+def reset_offsets(settings: dict[str, object], group: str, **given: Any) -> None:
+    """Reset the committed offsets of a group.
+
+    The command shows the new offsets; --execute commits them, while the group has no members. An offset outside the
+    log becomes the nearest end of the log. Example: kafkapy groups reset-offsets billing --topic
+    orders --to-datetime 2024-05-01T00:00:00 --execute
+    """
+    reset(settings, group, _committed, _commit, **given)
+
+
+def _committed(admin: KafkaAdminClient, group: str) -> dict[TopicPartition, int]:
+    return {partition: each.offset for partition, each in admin.list_group_offsets(group)[group].items()}
+
+
+def reset(
     settings: dict[str, object],
     group: str,
+    read: Callable[[KafkaAdminClient, str], dict[TopicPartition, int]],
+    write: Callable[[KafkaAdminClient, str, Mapping[TopicPartition, int]], None],
     places: tuple[str, ...],
     all_topics: bool,
     execute: bool,
@@ -85,12 +122,7 @@ def reset_offsets(
     as_json: bool,
     **scenario: Any,
 ) -> None:
-    """Reset the committed offsets of a group.
-
-    The command shows the new offsets; --execute commits them, while the group has no members. An offset outside the
-    log becomes the nearest end of the log. Example: kafkapy groups reset-offsets billing --topic
-    orders --to-datetime 2024-05-01T00:00:00 --execute
-    """
+    """Show or execute a reset of offsets, which `read` and `write` access."""
     target, value = _target(scenario)
     if execute and dry_run:
         raise click.UsageError("--execute and --dry-run exclude each other.")
@@ -100,7 +132,7 @@ def reset_offsets(
         raise click.UsageError("Name partitions: --topic, or --all-topics.")
     specs = _times(target, value)
     with connected(settings) as admin:
-        current = {partition: each.offset for partition, each in admin.list_group_offsets(group)[group].items()}
+        current = read(admin, group)
         if not current:
             tell(_without_offsets(admin, group))
         partitions = _partitions(admin, group, current, places, all_topics, value if target == "from_file" else None)
@@ -112,7 +144,7 @@ def reset_offsets(
             for partition, offset in sorted(new.items())
         ]
         if execute:
-            _commit(admin, group, new)
+            write(admin, group, new)
     output = Output(as_json)
     if export:
         for row in rows:
@@ -258,6 +290,11 @@ def _commit(admin: KafkaAdminClient, group: str, offsets: Mapping[TopicPartition
     results = admin.alter_group_offsets(
         group, {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
     )
+    refuse_failures(group, results)
+
+
+def refuse_failures(group: str, results: Mapping[TopicPartition, type[KafkaError]]) -> None:
+    """KafkaError with the partitions whose reset failed."""
     failed = {partition: error for partition, error in results.items() if error is not NoError}
     if failed:
         said = "; ".join(f"{partition}: {str(error()).rstrip('.')}" for partition, error in sorted(failed.items()))

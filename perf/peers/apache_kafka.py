@@ -206,6 +206,8 @@ class ApacheKafka:
         """Further options of the JVM, such as -Djava.security.krb5.conf=..."""
         self.port = free_port()
         self.controller_port = free_port()
+        self.cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+        """Of a cluster that is formatted at the first start; those of one cluster have the same."""
         self.process: subprocess.Popen[bytes] | None = None
         self.log_path = self.data_dir / "broker.log"
         self._own_zookeeper: ZooKeeper | None = None
@@ -246,9 +248,8 @@ class ApacheKafka:
         } | self.overrides
         config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
         if not self.zookeeper and not (self.data_dir / "logs" / "meta.properties").exists():
-            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
             subprocess.run(
-                java(self.version, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)),
+                java(self.version, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(config)),
                 check=True,
                 capture_output=True,
             )

@@ -14,19 +14,23 @@ from kafkapy.clients.aio.admin import AIO_ADMIN
 from kafkapy.clients.aio.client import AIO_CLIENT
 from kafkapy.clients.aio.consumer import AIO_CONSUMER
 from kafkapy.clients.aio.producer import AIO_PRODUCER
+from kafkapy.clients.aio.share_consumer import AIO_SHARE_CONSUMER
 from kafkapy.config import options
 from kafkapy.config.admin import ADMIN
 from kafkapy.config.clients import COMMON, ClientConfigDef
 from kafkapy.config.consumer import CONSUMER
 from kafkapy.config.producer import PRODUCER
+from kafkapy.config.share_consumer import SHARE_CONSUMER
 
 DEFINITIONS: Mapping[type, ClientConfigDef] = {
     options.ClientOptions: COMMON,
     options.ConsumerOptions: CONSUMER,
+    options.ShareConsumerOptions: SHARE_CONSUMER,
     options.ProducerOptions: PRODUCER,
     options.AdminOptions: ADMIN,
     options.AIOClientOptions: AIO_CLIENT,
     options.AIOConsumerOptions: AIO_CONSUMER,
+    options.AIOShareConsumerOptions: AIO_SHARE_CONSUMER,
     options.AIOProducerOptions: AIO_PRODUCER,
     options.AIOAdminOptions: AIO_ADMIN,
 }

@@ -9,9 +9,9 @@ from kafkapy.clients.admin.acls import AclAdmin
 from kafkapy.clients.admin.cluster import ClusterAdmin
 from kafkapy.clients.admin.configs import ConfigAdmin
 from kafkapy.clients.admin.delegation_tokens import DelegationTokenAdmin
-from kafkapy.clients.admin.group_offsets import GroupOffsetAdmin
 from kafkapy.clients.admin.groups import GroupAdmin
 from kafkapy.clients.admin.log_dirs import LogDirAdmin
+from kafkapy.clients.admin.share_groups import ShareGroupOffsetAdmin
 from kafkapy.clients.admin.transactions import TransactionAdmin
 from kafkapy.clients.admin.users import UserAdmin
 
@@ -22,7 +22,7 @@ class AdminCore(
     ClusterAdmin,
     ConfigAdmin,
     GroupAdmin,
-    GroupOffsetAdmin,
+    ShareGroupOffsetAdmin,
     TransactionAdmin,
     LogDirAdmin,
     AclAdmin,

@@ -136,6 +136,11 @@ class KafkaAdminClient:
     reset_targets = _blocking(AdminCore.reset_targets)
     delete_group_offsets = _blocking(AdminCore.delete_group_offsets)
 
+    list_share_group_offsets = _blocking(AdminCore.list_share_group_offsets)
+    alter_share_group_offsets = _blocking(AdminCore.alter_share_group_offsets)
+    reset_share_group_offsets = _blocking(AdminCore.reset_share_group_offsets)
+    delete_share_group_offsets = _blocking(AdminCore.delete_share_group_offsets)
+
     list_transactions = _blocking(AdminCore.list_transactions)
     describe_transactions = _blocking(AdminCore.describe_transactions)
     describe_producers = _blocking(AdminCore.describe_producers)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import weakref
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
 from kafkapy.clients.aio.errors import ConsumerStoppedError, IllegalOperation
-from kafkapy.clients.aio.lifecycle import StartedClient, drop_old_keywords
+from kafkapy.clients.aio.lifecycle import StartedClient, drop_old_keywords, post_to_running_loop, weakly
 from kafkapy.clients.aio.offsets import CommitOffsets, OffsetAndTimestamp, commit_offsets, topic_partition
 from kafkapy.clients.consumer.core import ConsumerCore
 from kafkapy.clients.consumer.subscription import (
@@ -73,7 +72,7 @@ class AIOKafkaConsumer(StartedClient):
         self._leaving: asyncio.Task[None] | None = None
         self._errors: deque[Exception] = deque()
         self._intercepted: deque[ConsumerRecord] = deque()
-        self._core = ConsumerCore(config, post=_now, ring=_weakly(self._ring), attended=False)
+        self._core = ConsumerCore(config, post=post_to_running_loop, ring=weakly(self._ring), attended=False)
         self._buffer = self._core.buffer
         self._interceptors = self._core.interceptors
         if topics:
@@ -595,31 +594,8 @@ class AIOKafkaConsumer(StartedClient):
         return await self._core.telemetry.client_instance_id(timeout_ms / 1000)
 
 
-def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """A weak reference to a method.
-
-    The core's tasks must not keep an abandoned consumer alive.
-    """
-    reference = weakref.WeakMethod(method)
-
-    def call() -> None:
-        found = reference()
-        if found is not None:
-            found()
-
-    return call
-
-
 def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
         raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
-
-
-def _now(function: Any) -> None:
-    """Posts a function to the running loop.
-
-    The core's loop is the user's loop, so the function runs at the end of this turn.
-    """
-    asyncio.get_running_loop().call_soon(function)

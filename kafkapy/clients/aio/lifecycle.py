@@ -1,13 +1,16 @@
-"""Start and stop of the asyncio producer and consumer."""
+"""Start and stop of the asyncio producer and consumers."""
 
 from __future__ import annotations
 
+import asyncio
 import warnings
+import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["StartedClient", "drop_old_keywords"]
+__all__ = ["StartedClient", "drop_old_keywords", "post_to_running_loop", "weakly"]
 
 
 def drop_old_keywords(keywords: Any) -> None:
@@ -51,3 +54,26 @@ class StartedClient(ABC):
     @property
     def _running(self) -> bool:
         return self._started and not self._stopped
+
+
+def weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """A weak reference to a method.
+
+    The core's tasks must not keep an abandoned consumer alive.
+    """
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        found = reference()
+        if found is not None:
+            found()
+
+    return call
+
+
+def post_to_running_loop(function: Callable[[], object]) -> None:
+    """Posts a function to the running loop.
+
+    The core's loop is the user's loop, so the function runs at the end of this turn.
+    """
+    asyncio.get_running_loop().call_soon(function)

@@ -6,34 +6,23 @@ The user's thread takes records out of the buffers itself. Everything else happe
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import math
-import os
 import re
-import threading
-import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
-from kafkapy._speedups.clients.consumer.record_iterator import RecordIterator
-from kafkapy.clients.background import BackgroundLoop
+from kafkapy.clients.consumer.attended import AttendedConsumer, check_names
 from kafkapy.clients.consumer.core import ConsumerCore
 from kafkapy.clients.consumer.offset_commit import OffsetCommitFuture
 from kafkapy.clients.consumer.subscription import EARLIEST, LATEST, ConsumerRebalanceListener, SubscriptionPattern
 from kafkapy.config.clients import ClientConfig
 from kafkapy.config.config_def import MAX_LONG
 from kafkapy.config.consumer import CONSUMER
-from kafkapy.errors import IllegalStateError, KafkaTimeoutError, NoBrokersAvailableError, WakeupError
+from kafkapy.errors import IllegalStateError
 from kafkapy.types import ListOffsetsTimestamp, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     import pyarrow
 
     from kafkapy.clients.consumer.membership.protocol import ConsumerGroupMetadata
@@ -41,54 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaConsumer"]
 
-T = TypeVar("T")
 Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], Any]
 
-logger = logging.getLogger("kafka.consumer")
 
-SLICE_S: Final = 0.5
-"""Longest single wait in seconds: a signal just before a wait begins does not interrupt it."""
-SERVE_S: Final = 0.1
-
-_open: weakref.WeakSet[KafkaConsumer] = weakref.WeakSet()
-
-
-def _stop_in_child() -> None:
-    """Abandons the parent's consumers in a forked child.
-
-    Their next call raises an error.
-    """
-    for consumer in list(_open):
-        consumer.fetch_buffer.attention = True
-
-
-os.register_at_fork(after_in_child=_stop_in_child)
-
-
-class Doorbell:
-    """Wakes one waiting thread.
-
-    A ring without a waiting thread ends the next wait. Signals interrupt a wait.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def ring(self) -> None:
-        """Rings. Any thread, and signal handlers."""
-        try:
-            self._lock.release()
-        except RuntimeError:
-            pass  # already rung
-
-    def wait(self, seconds: float) -> None:
-        """Waits for a ring, for `seconds`, or for one slice."""
-        self._lock.acquire(timeout=min(seconds, SLICE_S))
-
-
-class KafkaConsumer(RecordIterator):
+class KafkaConsumer(AttendedConsumer):
     """Reads records of topics, alone or as a member of a group.
 
         for record in KafkaConsumer("orders", group_id="billing", bootstrap_servers="localhost:9092"):
@@ -102,117 +48,24 @@ class KafkaConsumer(RecordIterator):
     A child after fork() cannot use it.
     """
 
+    _core: ConsumerCore
+
     def __init__(
         self, *topics: str, configs: Mapping[str, object] | None = None, **keywords: Unpack[ConsumerOptions]
     ) -> None:
         config = ClientConfig(CONSUMER, configs, **keywords)
-        _check_names(topics)
-        self.config = config
-        self._bell = Doorbell()
-        self._lock = threading.RLock()
-        self._woken = False
-        self._closed = False
-        self._closing = False
-        """Whether close() is running: its listeners may still commit."""
+        check_names(topics)
+        self._topics = topics
         self._intercepted: deque[ConsumerRecord] = deque()
-        consumer_timeout_ms = config["consumer.timeout.ms"]
-        self._consumer_timeout_s = (
-            None if consumer_timeout_ms < 0 or consumer_timeout_ms == MAX_LONG else consumer_timeout_ms / 1000
-        )
-        self._api_timeout_ms: int = config["default.api.timeout.ms"]
-        self._max_poll_records: int = config["max.poll.records"]
-        self._background = BackgroundLoop(f"kafkapy-consumer-{config['client.id'] or config['group.id'] or ''}")
-        try:
-            self._core = self._background.run(self._make_core(config, topics))
-        except BaseException:
-            self._background.stop()
-            raise
-        super().__init__(self._core.buffer)
+        super().__init__(config, f"kafkapy-consumer-{config['client.id'] or config['group.id'] or ''}")
         self._interceptors = self._core.interceptors
-        self._finalizer = weakref.finalize(self, self._background.stop)
-        _open.add(self)
 
-    async def _make_core(self, config: ClientConfig, topics: tuple[str, ...]) -> ConsumerCore:
-        core = ConsumerCore(config, post=self._background.post, ring=self._bell.ring)
-        if topics:
+    def _make_core(self) -> ConsumerCore:
+        core = ConsumerCore(self.config, post=self._background.post, ring=self._bell.ring)
+        if self._topics:
             # Before the start: the first metadata then contains the topics.
-            core.subscribe(topics, None, None)
-        try:
-            await core.start()
-        except BaseException:
-            await core.network.close()
-            raise
-        core.network.learn_api_version(config)
+            core.subscribe(self._topics, None, None)
         return core
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    # --- one thread at a time -------------------------------------------------------------------------------------
-
-    def _acquire(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise IllegalStateError("KafkaConsumer is not safe for use by several threads at a time")
-        if self._closed:
-            self._lock.release()
-            raise IllegalStateError("This consumer has already been closed")
-
-    def _call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Calls a function of the core on the loop's thread."""
-        self._acquire()
-        try:
-            return self._background.call(function, *arguments)
-        finally:
-            self._lock.release()
-
-    def _look(self, function: Callable[[], T]) -> T:
-        """As `_call`, for functions that change nothing.
-
-        It works while another thread is in poll().
-        """
-        if self._closed:
-            raise IllegalStateError("This consumer has already been closed")
-        return self._background.call(function)
-
-    def _run(self, coroutine: Any) -> Any:
-        """Runs a coroutine of the core on the loop's thread.
-
-        The coroutine has its own timeout.
-        """
-        try:
-            self._acquire()
-        except BaseException:
-            coroutine.close()
-            raise
-        try:
-            return self._background.run(coroutine)
-        finally:
-            self._lock.release()
-
-    def _serve(self, coroutine: Any) -> Any:
-        """As `_run`; meanwhile listeners and callbacks run on this thread."""
-        try:
-            self._background.check()
-        except BaseException:
-            coroutine.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._background.loop)
-        future.add_done_callback(lambda _: self._bell.ring())
-        error: Exception | None = None
-        while not future.done():
-            self._background.call(self._core.attendance.serve)
-            error = self._do_work(error)
-            self._bell.wait(SERVE_S)
-        error = self._do_work(error)
-        result = future.result()
-        if error is not None:
-            raise error
-        return result
 
     # --- records --------------------------------------------------------------------------------------------------
 
@@ -276,33 +129,11 @@ class KafkaConsumer(RecordIterator):
         finally:
             self._lock.release()
 
-    def _max_records(self, timeout_ms: float, max_records: int | None) -> int:
-        if timeout_ms < 0:
-            raise ValueError("timeout_ms must not be negative")
-        limit = self._max_poll_records if max_records is None else max_records
-        if not isinstance(limit, int):
-            raise TypeError("max_records must be an integer")
-        if limit <= 0:
-            raise ValueError("max_records must be positive")
-        return limit
-
-    def next_slowly(self) -> ConsumerRecord:
-        """The next record of an iteration.
-
-        It waits up to consumer.timeout.ms, then raises StopIteration.
-        """
-        if self._closed:
-            raise StopIteration
-        self._acquire()
-        try:
-            take = self._next_intercepted if self._interceptors else self.fetch_buffer.next
-            record: ConsumerRecord | None = self._wait_for(take, self._consumer_timeout_s)
-            if self._interceptors:
-                self.fetch_buffer.attention = True  # the fast path does not call interceptors
-        finally:
-            self._lock.release()
-        if record is None:
-            raise StopIteration
+    def _next_record(self) -> ConsumerRecord | None:
+        take = self._next_intercepted if self._interceptors else self.fetch_buffer.next
+        record: ConsumerRecord | None = self._wait_for(take, self._consumer_timeout_s)
+        if self._interceptors:
+            self.fetch_buffer.attention = True  # the fast path does not call interceptors
         return record
 
     def _next_intercepted(self) -> ConsumerRecord | None:
@@ -312,74 +143,6 @@ class KafkaConsumer(RecordIterator):
                 for records in self._interceptors.on_consume(taken).values():
                     self._intercepted.extend(records)
         return self._intercepted.popleft() if self._intercepted else None
-
-    def _wait_for(self, take: Callable[[], T], seconds: float | None) -> T:
-        """The first true result of `take`, or its last result after `seconds`: one poll."""
-        self._core.polls.begin()
-        try:
-            return self._wait(take, seconds)
-        finally:
-            self._core.polls.end()
-
-    def _wait(self, take: Callable[[], T], seconds: float | None) -> T:
-        buffer = self.fetch_buffer
-        deadline = None
-        while True:
-            if buffer.attention:
-                self._attend()
-            taken = take()
-            if taken:
-                return taken
-            if deadline is None:
-                if seconds == 0:
-                    time.sleep(0)  # a poll without waiting yields to the loop's thread
-                    return taken
-                deadline = math.inf if seconds is None else time.monotonic() + seconds
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return taken
-            self._core.user_waits = True
-            try:
-                self._bell.wait(left)
-            finally:
-                self._core.user_waits = False
-
-    def _attend(self) -> None:
-        """Does the loop's work for this thread, and raises a pending error."""
-        if self._woken:
-            self._woken = False
-            raise WakeupError
-        try:
-            self._background.call(self._core.enter_poll)
-            error = self._do_work(None) or self._core.attendance.next_error()
-        except BaseException:
-            self.fetch_buffer.attention = True  # interrupted: the next call does the rest
-            raise
-        if self._woken:
-            # wakeup() ran after the check above, and enter_poll() may have cleared its flag.
-            self.fetch_buffer.attention = True
-        if error is not None:
-            raise error
-
-    def _do_work(self, error: Exception | None) -> Exception | None:
-        """Runs listeners and callbacks; returns `error` or the first new error."""
-        while (work := self._core.attendance.next_work()) is not None:
-            try:
-                work()
-            except Exception as raised:
-                if error is not None:
-                    logger.error("This poll already raises another error", exc_info=raised)
-                error = error or raised
-        return error
-
-    def wakeup(self) -> None:
-        """Ends the current or next wait of the consumer with WakeupError.
-
-        The wait is in poll() or an iteration. Any thread.
-        """
-        self._woken = True
-        self.fetch_buffer.attention = True
-        self._bell.ring()
 
     # --- subscription and assignment ------------------------------------------------------------------------------
 
@@ -400,7 +163,7 @@ class KafkaConsumer(RecordIterator):
             raise ValueError("Must provide topics or pattern")
         if topics and pattern is not None:
             raise IllegalStateError("Subscription to topics, partitions and pattern are mutually exclusive")
-        _check_names(topics)
+        check_names(topics)
         if listener is not None and not hasattr(listener, "on_partitions_assigned"):
             raise TypeError("listener must be a ConsumerRebalanceListener")
         chosen = pattern if pattern is None or isinstance(pattern, SubscriptionPattern) else re.compile(pattern)
@@ -603,35 +366,6 @@ class KafkaConsumer(RecordIterator):
         """
         return set(self._run(self._core.topics.partitions_of(topic, self._timeout(timeout_ms))))
 
-    def bootstrap(self, timeout_ms: int | None = None, refresh: bool = False) -> None:
-        """Waits for the cluster if the constructor did not (api_version).
-
-        `refresh` requests new metadata. KafkaTimeoutError.
-        """
-        timeout = self._timeout(timeout_ms)
-        if self._core.network.cluster.bootstrapping:
-            try:
-                self._run(self._core.network.bootstrap(timeout))
-            except NoBrokersAvailableError as error:
-                raise KafkaTimeoutError(str(error)) from None
-        elif refresh:
-            self._run(self._core.topics.refresh(timeout))
-
-    def bootstrap_connected(self) -> bool:
-        """Whether the client has reached the cluster."""
-        return not self._closed and not self._core.network.cluster.bootstrapping
-
-    def metrics(self, raw: bool = False) -> dict[str, dict[str, Any]]:
-        """The metrics by group and name; the names are Kafka's. Any thread.
-
-        `raw` has no effect.
-        """
-        return self._look(self._core.all_metrics)
-
-    def client_instance_id(self, timeout_ms: float) -> UUID | None:
-        """The client's id in the metrics that it pushes, as KafkaProducer's method. Any thread."""
-        return self._background.run(self._core.telemetry.client_instance_id(timeout_ms / 1000))
-
     # --- the end --------------------------------------------------------------------------------------------------
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
@@ -640,35 +374,7 @@ class KafkaConsumer(RecordIterator):
         It does not commit with `autocommit` False, and takes at most about `timeout_ms` (30 s). Further calls do
         nothing. A child after fork() only drops the consumer.
         """
-        if self._closed or self._closing:
-            return
-        if self._background.foreign:
-            self._closed = True
-            return
-        self._acquire()
-        try:
-            self._closing = True
-            self.fetch_buffer.attention = True
-            limit = int(min(self.config["request.timeout.ms"], 30_000) if timeout_ms is None else timeout_ms)
-            try:
-                self._serve(self._core.close(autocommit, limit))
-            finally:
-                self._closed = True
-                self._finalizer()
-                self._interceptors.close()
-                for name in ("key.deserializer", "value.deserializer"):
-                    if hasattr(self.config[name], "deserialize") and hasattr(self.config[name], "close"):
-                        self.config[name].close()
-        finally:
-            self._lock.release()
-
-    def _timeout(self, timeout_ms: float | None) -> int:
-        return self._api_timeout_ms if timeout_ms is None else int(timeout_ms)
-
-
-def _check_names(topics: Sequence[str]) -> None:
-    if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
-        raise TypeError("topics must be a sequence of names")
+        self._close(timeout_ms, lambda limit: self._core.close(autocommit, limit), self._interceptors.close)
 
 
 def _partition(partition: TopicPartition) -> TopicPartition:

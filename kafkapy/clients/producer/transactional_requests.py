@@ -229,9 +229,7 @@ class TransactionalRequests:
         transactional_id = manager.transactional_id or ""
         attempts = 0
         while True:
-            response = await self._ask(
-                request, CoordinatorType.TRANSACTION, transactional_id, max_version, min_version
-            )
+            response = await self._ask(request, CoordinatorType.TRANSACTION, transactional_id, max_version, min_version)
             code = ErrorCode.of(response.error_code)
             if code is ErrorCode.NONE:
                 return response

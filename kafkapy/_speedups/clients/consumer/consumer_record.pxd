@@ -1,6 +1,6 @@
 """A consumer's record, and the objects that records share (see consumer_record.pyx)."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kafkapy._speedups.records.record_batch cimport RecordView
 
@@ -34,7 +34,8 @@ cdef class ConsumerRecord:
     cdef int32_t key_size
     cdef int32_t value_size
     cdef int32_t header_count
-    cdef int made               # made parts of the three
+    cdef int16_t deliveries     # number of deliveries in a share group; 0 for other consumers
+    cdef uint8_t made           # made parts of the three
     cdef object make_key(self)
     cdef object make_value(self)
     cdef object make_headers(self)

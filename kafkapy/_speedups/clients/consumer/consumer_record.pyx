@@ -121,7 +121,7 @@ cdef class ConsumerRecord:
     """A record of a topic: topic, partition, leader_epoch, offset, timestamp (ms), timestamp_type (0 CreateTime, 1
     LogAppendTime, -1 none), key, value, headers ((name, value) pairs: a list, or a tuple from the asyncio consumer),
     checksum (None), serialized_key_size, serialized_value_size (bytes, -1 for None) and serialized_header_size
-    (bytes, -1 without headers).
+    (bytes, -1 without headers). Beside these fields, delivery_count is the number of deliveries in a share group.
 
     key, value and headers are made on first use; a failing deserializer then raises RecordDeserializationError. Threads
     must not share the record before that.
@@ -131,7 +131,7 @@ cdef class ConsumerRecord:
 
     def __init__(self, object topic, int32_t partition, int32_t leader_epoch, int64_t offset, int64_t timestamp,
                  int timestamp_type, key, value, headers=None, checksum=None, int32_t serialized_key_size=-1,
-                 int32_t serialized_value_size=-1, int64_t serialized_header_size=-1):
+                 int32_t serialized_value_size=-1, int64_t serialized_header_size=-1, delivery_count=None):
         if checksum is not None:
             raise ValueError("records have no checksum of their own")
         self.origin = origin_of(topic, partition, leader_epoch, timestamp_type, None, None, isinstance(headers, tuple))
@@ -144,6 +144,7 @@ cdef class ConsumerRecord:
         self.key_size = serialized_key_size
         self.value_size = serialized_value_size
         self.headers_size = serialized_header_size
+        self.deliveries = 0 if delivery_count is None else delivery_count
         self.made = ALL_MADE
 
     cdef object make_key(self):
@@ -267,6 +268,11 @@ cdef class ConsumerRecord:
         self.make_headers()
         return self.headers_size
 
+    @property
+    def delivery_count(self):
+        """The number of this delivery of the record in its share group, from 1 on; None from other consumers."""
+        return self.deliveries or None
+
     def _asdict(self):
         """The fields by name."""
         return dict(zip(FIELDS, self.fields()))
@@ -278,7 +284,7 @@ cdef class ConsumerRecord:
         if unknown:
             raise ValueError(f"a record has no field {', '.join(sorted(unknown))}")
         values.update(changes)
-        return ConsumerRecord(**values)
+        return ConsumerRecord(**values, delivery_count=self.delivery_count)
 
     def __iter__(self):
         return iter(self.fields())
@@ -303,7 +309,8 @@ cdef class ConsumerRecord:
         return hash((self.origin.topic, self.origin.partition, self.offset))
 
     def __reduce__(self):
-        return ConsumerRecord, self.fields()
+        fields = self.fields()
+        return ConsumerRecord, fields + (self.deliveries,) if self.deliveries else fields
 
     def __repr__(self):
         return f"ConsumerRecord({', '.join([f'{name}={value!r}' for name, value in zip(FIELDS, self.fields())])})"

@@ -73,24 +73,23 @@ cdef bint begins_before(const AbortedTransaction& a, const AbortedTransaction& b
     return a.first_offset < b.first_offset
 
 
-cdef class FetchResponseFrame(ResponseFrame):
-    """The response to one Fetch of this version. check_crcs: whether a wrong CRC is an error (check.crcs).
-    max_decompressed: the bytes of compressed batches that the I/O thread may open; later batches are opened at their
-    turn, one at a time.
+cdef class FetchFrame(ResponseFrame):
+    """The response to one Fetch or ShareFetch of this version. check_crcs: whether a wrong CRC is an error
+    (check.crcs). max_decompressed: the bytes of compressed batches that the I/O thread may open; later batches are
+    opened at their turn, one at a time.
 
-    throttle_ms, error_code and session_id are the response's; before version 7 the session's fields are 0.
+    throttle_ms and error_code are the response's.
     """
 
     def __cinit__(self, int version, bint check_crcs=True, int64_t max_decompressed=0x7FFFFFFFFFFFFFFF):
         self.version = version
+        self.flexible = True
         self.check_crcs = check_crcs
         self.max_decompressed = max_decompressed
         self.memory = NULL
         self.malformed = True
         self.read = new vector[PartitionData*]()
         self.endpoints = new vector[EndpointData]()
-        if not MIN_VERSION <= version <= MAX_VERSION:
-            raise ValueError(f"Fetch version {version} is not between {MIN_VERSION} and {MAX_VERSION}")
 
     def __dealloc__(self):
         cdef size_t i
@@ -107,10 +106,89 @@ cdef class FetchResponseFrame(ResponseFrame):
         self.memory = memory
         cursor_init(&c, memory + start, size)
         read_int32(&c)
-        if self.version >= FLEXIBLE_VERSION:
+        if self.flexible:
             skip_tagged_fields(&c)
         self.parse_body(&c)
         self.malformed = c.error != 0 or remaining(&c) != 0
+
+    cdef void parse_body(self, Cursor* c) noexcept nogil:
+        c.error = 1                 # a subclass reads the fields
+
+    cdef void parse_endpoints(self, Cursor* c) noexcept nogil:
+        cdef EndpointData endpoint
+        cdef int32_t i
+        cdef int32_t count = read_array_length(c, True)
+        for i in range(count):
+            endpoint.node_id = read_int32(c)
+            endpoint.host = read_string(c, True, &endpoint.host_size)
+            endpoint.port = read_int32(c)
+            endpoint.rack = read_string(c, True, &endpoint.rack_size)
+            skip_tagged_fields(c)
+            if c.error or endpoint.host == NULL:
+                c.error = 1
+                return
+            self.endpoints.push_back(endpoint)
+
+    @property
+    def node_endpoints(self):
+        """[(node id, host, port, rack or None)] of the partitions' current leaders (KIP-951)."""
+        cdef EndpointData endpoint
+        cdef size_t i
+        if self.made_endpoints is None:
+            if self.malformed:
+                raise KafkaProtocolError("the response to a Fetch cannot be decoded")
+            self.made_endpoints = []
+            for i in range(self.endpoints.size()):
+                endpoint = self.endpoints[0][i]
+                rack = None
+                if endpoint.rack_size >= 0:
+                    rack = PyUnicode_DecodeUTF8(<const char*>endpoint.rack, endpoint.rack_size, "replace")
+                host = PyUnicode_DecodeUTF8(<const char*>endpoint.host, endpoint.host_size, "replace")
+                self.made_endpoints.append((endpoint.node_id, host, endpoint.port, rack))
+        return self.made_endpoints
+
+    cdef RecordMemory hand_over(self):
+        """The response's memory, for the partitions; once. KafkaProtocolError for a malformed response."""
+        cdef RecordMemory memory
+        if self.malformed:
+            raise KafkaProtocolError("the response to a Fetch cannot be decoded")
+        if self.memory == NULL:
+            raise KafkaProtocolError("the partitions of a response are handed out once")
+        self.node_endpoints
+        memory = memory_of(self.memory)
+        self.memory = NULL
+        return memory
+
+    def feed(self, frame):
+        """Reads a whole frame without its size, as the I/O thread does with received bytes. A frame takes one
+        response."""
+        cdef Py_buffer view
+        cdef uint8_t* memory
+        if self.memory != NULL:
+            raise KafkaProtocolError("a frame takes one response")
+        PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+        try:
+            memory = spare_take(view.len)
+            if memory == NULL:
+                memory = <uint8_t*>malloc(max(view.len, 1))
+            if memory == NULL:
+                raise MemoryError()
+            memcpy(memory, view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+        with nogil:
+            self.parse(memory, 0, view.len)
+
+
+cdef class FetchResponseFrame(FetchFrame):
+    """The response to one Fetch; arguments as FetchFrame's. session_id is the response's; before version 7 the
+    session's fields are 0.
+    """
+
+    def __cinit__(self, int version, bint check_crcs=True, int64_t max_decompressed=0x7FFFFFFFFFFFFFFF):
+        self.flexible = version >= FLEXIBLE_VERSION
+        if not MIN_VERSION <= version <= MAX_VERSION:
+            raise ValueError(f"Fetch version {version} is not between {MIN_VERSION} and {MAX_VERSION}")
 
     cdef void parse_body(self, Cursor* c) noexcept nogil:
         cdef bint flexible = self.version >= FLEXIBLE_VERSION
@@ -198,57 +276,17 @@ cdef class FetchResponseFrame(ResponseFrame):
         if self.version >= REPLICA_VERSION:
             data.preferred_read_replica = read_int32(c)
 
-    cdef void parse_endpoints(self, Cursor* c) noexcept nogil:
-        cdef EndpointData endpoint
-        cdef int32_t i
-        cdef int32_t count = read_array_length(c, True)
-        for i in range(count):
-            endpoint.node_id = read_int32(c)
-            endpoint.host = read_string(c, True, &endpoint.host_size)
-            endpoint.port = read_int32(c)
-            endpoint.rack = read_string(c, True, &endpoint.rack_size)
-            skip_tagged_fields(c)
-            if c.error or endpoint.host == NULL:
-                c.error = 1
-                return
-            self.endpoints.push_back(endpoint)
-
-    @property
-    def node_endpoints(self):
-        """[(node id, host, port, rack or None)] of the partitions' current leaders (KIP-951)."""
-        cdef EndpointData endpoint
-        cdef size_t i
-        if self.made_endpoints is None:
-            if self.malformed:
-                raise KafkaProtocolError("the response to a Fetch cannot be decoded")
-            self.made_endpoints = []
-            for i in range(self.endpoints.size()):
-                endpoint = self.endpoints[0][i]
-                rack = None
-                if endpoint.rack_size >= 0:
-                    rack = PyUnicode_DecodeUTF8(<const char*>endpoint.rack, endpoint.rack_size, "replace")
-                host = PyUnicode_DecodeUTF8(<const char*>endpoint.host, endpoint.host_size, "replace")
-                self.made_endpoints.append((endpoint.node_id, host, endpoint.port, rack))
-        return self.made_endpoints
-
     def partitions(self):
         """The FetchedPartitions, in the response's order; once. KafkaProtocolError for a malformed response."""
         cdef list out = []
         cdef FetchedPartition partition
         cdef PartitionData* data
-        cdef RecordMemory memory
+        cdef RecordMemory memory = self.hand_over()
         cdef const uint8_t* named = NULL
         cdef const uint8_t* identified = NULL
         cdef str topic = None
         cdef object topic_id = None
         cdef size_t i
-        if self.malformed:
-            raise KafkaProtocolError("the response to a Fetch cannot be decoded")
-        if self.memory == NULL:
-            raise KafkaProtocolError("the partitions of a response are handed out once")
-        self.node_endpoints
-        memory = memory_of(self.memory)
-        self.memory = NULL
         for i in range(self.read.size()):
             data = self.read[0][i]
             # Neighbours of one topic share its name.
@@ -266,26 +304,6 @@ cdef class FetchResponseFrame(ResponseFrame):
             out.append(partition)
         self.read.clear()
         return out
-
-    def feed(self, frame):
-        """Reads a whole frame without its size, as the I/O thread does with received bytes. A frame takes one
-        response."""
-        cdef Py_buffer view
-        cdef uint8_t* memory
-        if self.memory != NULL:
-            raise KafkaProtocolError("a frame takes one response")
-        PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
-        try:
-            memory = spare_take(view.len)
-            if memory == NULL:
-                memory = <uint8_t*>malloc(max(view.len, 1))
-            if memory == NULL:
-                raise MemoryError()
-            memcpy(memory, view.buf, view.len)
-        finally:
-            PyBuffer_Release(&view)
-        with nogil:
-            self.parse(memory, 0, view.len)
 
 
 cdef void parse_partition_tag(Cursor* c, uint32_t tag, PartitionData* data, Cursor* whole) noexcept nogil:

@@ -1,4 +1,4 @@
-"""The common part of both group protocols: identity, poll watch, tasks."""
+"""The common parts of the members of groups: identity, poll watch, tasks."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from kafkapy.clients.consumer.membership.heartbeat import PollTimer
 if TYPE_CHECKING:
     from kafkapy.clients.cluster import ClusterMetadata
     from kafkapy.clients.consumer.membership.api import GroupCore
+    from kafkapy.clients.consumer.membership.group_coordinator import GroupCoordinator
+    from kafkapy.clients.network_client import NetworkClient
+    from kafkapy.config.clients import ClientConfig
 
-__all__ = ["GroupMember"]
+__all__ = ["GroupMember", "PolledMember"]
 
 
-class GroupMember(ABC):
-    """Base of the memberships. On the loop's thread.
+class PolledMember(ABC):
+    """A member of a group whose user must poll. On the loop's thread.
 
-    A member has tasks from `start` to `leave` or `stop`.
+    A member has tasks from its start to `leave` or `stop`.
     """
 
-    def __init__(self, core: GroupCore) -> None:
-        assert core.committer is not None
-        config = core.config
-        self._core = core
-        self._committer = core.committer
-        self._coordinator = core.committer.coordinator
+    def __init__(self, config: ClientConfig, network: NetworkClient, coordinator: GroupCoordinator) -> None:
+        self._network = network
+        self._coordinator = coordinator
         self._group_id: str = config["group.id"]
-        self._instance_id: str | None = config["group.instance.id"]
         self._rack: str | None = config["client.rack"] or None
         self._rebalance_timeout_ms: int = config["max.poll.interval.ms"]
         self._request_timeout_ms: int = config["request.timeout.ms"]
@@ -47,7 +46,7 @@ class GroupMember(ABC):
         """See Membership."""
         if not self._tasks:
             return
-        self._core.network.cluster.remove_listener(self._metadata_changed)
+        self._network.cluster.remove_listener(self._metadata_changed)
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -56,9 +55,20 @@ class GroupMember(ABC):
     def _begin(self, loops: Iterable[Coroutine[Any, Any, None]]) -> None:
         """Starts these coroutines as the member's tasks."""
         self._polls.called()
-        self._core.network.cluster.add_listener(self._metadata_changed)
+        self._network.cluster.add_listener(self._metadata_changed)
         self._tasks = [asyncio.ensure_future(each) for each in loops]
 
     @abstractmethod
     def _metadata_changed(self, cluster: ClusterMetadata) -> None:
         """Handles newer metadata."""
+
+
+class GroupMember(PolledMember):
+    """Base of the memberships of consumers, which commit offsets."""
+
+    def __init__(self, core: GroupCore) -> None:
+        assert core.committer is not None
+        super().__init__(core.config, core.network, core.committer.coordinator)
+        self._core = core
+        self._committer = core.committer
+        self._instance_id: str | None = core.config["group.instance.id"]

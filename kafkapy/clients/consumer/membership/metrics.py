@@ -27,6 +27,7 @@ class CoordinatorMetrics:
         self._latencies_ms = {
             ApiKeys.HEARTBEAT: heartbeats,
             ApiKeys.CONSUMER_GROUP_HEARTBEAT: heartbeats,
+            ApiKeys.SHARE_GROUP_HEARTBEAT: heartbeats,
             ApiKeys.JOIN_GROUP: Meter(),
             ApiKeys.SYNC_GROUP: Meter(),
             ApiKeys.OFFSET_COMMIT: Meter(),
@@ -43,7 +44,7 @@ class CoordinatorMetrics:
         meter = self._latencies_ms.get(ApiKeys(api_key))
         if meter is not None:
             meter.record(latency_s * 1000, now)
-        if api_key in (ApiKeys.HEARTBEAT, ApiKeys.CONSUMER_GROUP_HEARTBEAT):
+        if meter is self._latencies_ms[ApiKeys.HEARTBEAT]:
             self._heartbeat_came = now
 
     def rebalance_begins(self) -> None:

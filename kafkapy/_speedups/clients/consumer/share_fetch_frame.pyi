@@ -1,0 +1,9 @@
+from kafkapy._speedups.clients.consumer.acquired_partition import AcquiredPartition
+from kafkapy._speedups.clients.consumer.fetch_frame import FetchFrame
+
+class ShareFetchResponseFrame(FetchFrame):
+    @property
+    def lock_timeout_ms(self) -> int: ...
+    @property
+    def error_message(self) -> str | None: ...
+    def partitions(self) -> list[AcquiredPartition]: ...
