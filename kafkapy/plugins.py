@@ -315,7 +315,7 @@ class PluginManager:
         return made
 
     def create_group_assignors(self, config: BrokerConfig) -> list[GroupAssignor]:
-        """The configured assignors of consumer groups; the first is what members get that ask for none.
+        """The configured assignors of consumer groups; members that ask for none get the first.
 
         ConfigError when group.consumer.assignors is empty, or names one twice, one that is not registered, or one that
         gives a partition to several members.

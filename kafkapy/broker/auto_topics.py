@@ -86,7 +86,9 @@ class AutoTopicCreation:
         return {name: await wait async for name, wait in in_slices(waits.items())}
 
     async def create_one(self, name: str, configs: Mapping[str, str | None]) -> ErrorCode:
-        """Create a topic of the broker with the default numbers; LEADER_NOT_AVAILABLE: it is there, or soon will be."""
+        """Create a topic of the broker with the default numbers.
+
+        LEADER_NOT_AVAILABLE: it is there, or soon will be."""
         return (await self._create_all([NewTopic(name, configs=configs)], Unlimited()))[name]
 
     async def _create(self, names: list[str], quota: MutationQuota) -> dict[str, ErrorCode]:

@@ -1,4 +1,4 @@
-"""How dead letters reach their topic: topics of the cluster, records of this broker's logs, Produce to the leader."""
+"""How dead letters reach their topic: metadata, records, Produce to the leader."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ class ClusterMail:
 
 
 def read_records(log: PartitionLog, first: int, last: int, max_bytes: int) -> Found:
-    """Records from an offset on, as many as READ_BYTES of the log hold. It may block.
+    """Records from an offset on, as many as READ_BYTES of the log hold.
+
+        It may block.
 
     Records of a batch that does not unpack to at most max_bytes are left out.
     """

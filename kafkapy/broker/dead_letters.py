@@ -1,4 +1,4 @@
-"""Dead letters of share groups (KIP-1191): rejected and exhausted records go to a topic of the group's choice.
+"""Dead letters of share groups (KIP-1191): rejected and exhausted records go to a topic.
 
 A share group with errors.deadletterqueue.topic.name has dead letters. The name begins with
 errors.deadletterqueue.topic.name.prefix, and the topic allows them by errors.deadletterqueue.group.enable. A missing
@@ -42,7 +42,7 @@ EXHAUSTED: Final = "The record was delivered as often as the group allows"
 
 
 class DeadLetter(NamedTuple):
-    """Records of one share partition that become dead letters, from the first offset to the last."""
+    """Records of one share partition, from first to last, that become dead letters."""
 
     group_id: str
     topic: str
@@ -54,7 +54,9 @@ class DeadLetter(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Records of a log by their offsets; all offsets up to `last` were looked at."""
+    """Records of a log by their offsets.
+
+    All offsets up to `last` were looked at."""
 
     records: Mapping[int, Record]
     last: int
@@ -76,17 +78,21 @@ class Mail(Protocol):
     """The cluster as dead letters need it."""
 
     async def topic(self, name: str) -> DeadLetterTopic:
-        """The topic, which may be created first. DeadLetterError when it takes no dead letters; KafkaError."""
+        """The topic, which may be created first.
+
+        Raises DeadLetterError when it takes no dead letters; KafkaError."""
 
     async def records(self, partition: TopicPartition, first: int, last: int, max_bytes: int) -> Found:
-        """Records of a log from an offset on, some or all of them. KafkaError, OSError."""
+        """Records of a log from an offset on, some or all of them.
+
+        Raises KafkaError, OSError."""
 
     async def produce(self, partition: TopicPartition, batch: bytes) -> None:
         """Append a batch with acks=all. KafkaError."""
 
 
 class DeadLetters:
-    """Writes dead letters, those of one share partition one after the other. On the control loop.
+    """Writes dead letters, for each share partition in order. On the control loop.
 
     `done` is told of each letter that is written or given up.
     """
@@ -113,7 +119,9 @@ class DeadLetters:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Write no more. Unwritten letters are sent by the next leader of their share partition."""
+        """Write no more.
+
+        Unwritten letters are sent by the next leader of their share partition."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The latest offsets of partitions in the whole cluster, for the lag of share groups.
+"""The latest offsets of partitions in a cluster, for the lag of share groups.
 
 Source: org.apache.kafka.coordinator.group.util.NetworkPartitionMetadataClient.
 """
@@ -26,7 +26,7 @@ CONSUMER = -1
 
 
 class LatestOffsets:
-    """Reads high watermarks: of partitions led here from their logs, of others by a request to each leader.
+    """Reads high watermarks, from the logs led here and by requests to other leaders.
 
     Owned by Coordinators; used on the control loop. `leader_of` returns the leader of a partition, -1 when it has none
     now, None for an unknown partition.

@@ -83,7 +83,7 @@ def member_error(error: BaseException) -> ErrorCode:
 
 
 class ShareManager:
-    """Reads and writes the state of share partitions. Owned by KafkaServer; on the control loop.
+    """Reads and writes the state of share partitions, on the control loop.
 
     `persister` makes or returns the Persister. `configs` gives the effective keys of a group. It hears of deleted
     groups and changed states as a listener of the group coordinator (ShareGroupListener).
@@ -355,7 +355,7 @@ class ShareManager:
             self._table.drop_partition(group_id, topic_id.bytes, partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def member_gone(self, group_id: str, member_id: str) -> None:
-        """Its records come back when its share session or their locks end, as in Kafka.
+        """Its records come back when its share session or locks end, as in Kafka.
 
         An earlier release would not count the delivery, and a record that stops its consumers would never reach the
         delivery count limit.

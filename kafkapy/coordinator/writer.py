@@ -292,7 +292,7 @@ class PartitionLogWriter:
 
 
 def loaded_batch(batch: BatchView, start: int) -> LoadedBatch | None:
-    """The records of a batch from an offset on, or a marker; None for another control batch."""
+    """The records of a batch from an offset on, or a marker, else None."""
     if batch.is_control:
         marker = read_control_batch(batch)
         if marker is None:

@@ -40,7 +40,7 @@ DATA_PLANE_APIS: Final[Mapping[int, ServedApi]] = {
 
 
 def api_table(handlers: Mapping[int, ServedApi]) -> ApiTableEntries:
-    """The table for these handlers' versions, and for the APIs that the data plane serves itself."""
+    """The table of these handlers' versions and of the data plane's APIs."""
     return {
         int(key): (served.low, served.high, served.first_flexible, key in DATA_PLANE_APIS)
         for key, served in {**handlers, **DATA_PLANE_APIS}.items()

@@ -532,7 +532,7 @@ class ReplicaManager:
         return log.offset_for_leader_epoch(leader_epoch)
 
     async def read_log(self, topic_partition: TopicPartition, read: Callable[..., T], *arguments: Any) -> T:
-        """Run `read` with the log of a partition that this broker leads, on a thread of the log's directory.
+        """Run `read` with the log of a partition led here, on its directory's thread.
 
         Raises the errors of Partition.local_log and of `read`; KafkaStorageError for an OSError.
         """

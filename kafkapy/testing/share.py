@@ -92,7 +92,7 @@ class MemoryPersister:
 def share_parts(
     clock: Clock, persister: Persister | None = None, ends: Mapping[TopicPartition, int] | None = None
 ) -> dict[str, Any]:
-    """The arguments of a GroupCoordinator for share groups. `ends` are the latest offsets of partitions."""
+    """The arguments of a GroupCoordinator for share groups; `ends`: latest offsets of partitions."""
 
     async def latest_offsets(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | ErrorCode]:
         known = ends or {}

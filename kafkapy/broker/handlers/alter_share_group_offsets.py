@@ -29,7 +29,9 @@ Topic = AlterShareGroupOffsetsResponse.Topic
 
 
 async def handle(context: RequestContext, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
-    """One outcome for each partition; of a partition that stands there twice, the last offset counts."""
+    """One outcome for each partition.
+
+    Of a partition that stands there twice, the last offset counts."""
     coordinator = context.broker.coordinators.group.share
     if not coordinator.are_served:
         raise error_for(ErrorCode.UNSUPPORTED_VERSION)

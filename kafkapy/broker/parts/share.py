@@ -29,7 +29,7 @@ DEAD_LETTER_LEVEL: Final = 2
 
 
 class SharePartitions(Part):
-    """Makes the table of share partitions for the data plane, and the manager that reads and writes their state."""
+    """Makes the table of share partitions, and the manager of their state."""
 
     name = "share partitions"
 
@@ -104,7 +104,9 @@ def _connect(broker: Broker) -> InterBrokerClient:
 
 
 async def start_offset(replicas: ReplicaManager, partition: TopicPartition, leader_epoch: int, reset: str) -> int:
-    """The offset that share.auto.offset.reset names; the latest one when no record is as young as a duration says."""
+    """The offset that share.auto.offset.reset names.
+
+    It is the latest one when no record is as young as a duration says."""
     look_up = partial(
         replicas.list_offset, partition, isolation=IsolationLevel.READ_UNCOMMITTED, current_leader_epoch=leader_epoch
     )

@@ -1,4 +1,4 @@
-"""The records of groups in __consumer_offsets, as Kafka 4.1 writes them, and those of share groups as 4.4 does.
+"""The records of groups in __consumer_offsets, in the versions that Kafka 4.4 writes.
 
 Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers and the schemas of its records.
 """

@@ -20,7 +20,7 @@ _last = attrgetter("last")
 
 
 def merge(batches: list[StateBatch], changes: Sequence[StateBatch], start_offset: int) -> None:
-    """Merge changes into a list of batches, and drop the part below the start offset.
+    """Merge changes into a list of batches, and drop what the start offset passed.
 
     `changes` have any order, and may overlap each other.
     """

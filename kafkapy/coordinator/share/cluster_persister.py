@@ -226,7 +226,7 @@ class ClusterPersister:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def leaders_changed(self) -> None:
-        """Send the calls that wait for a coordinator, or for another than there is now, to the right one."""
+        """Send the calls that wait for a coordinator, or for another one, to it."""
         moved = self._queues.remove(
             lambda destination, call: self._coordinator_of(call.key) != destination.broker_id,
         )

@@ -89,7 +89,7 @@ class ShareCoordinator:
             self.runtime.on_leadership_change(partition, leader_epoch, leads)
 
     def start(self) -> None:
-        """Start the pruning of the logs, and the checks for cold share-partitions and deleted topics."""
+        """Start the pruning of logs, and the checks for cold share-partitions and deleted topics."""
         self._every(lambda: self.config.prune_interval_ms, "prune", self.prune)
         self._every(lambda: self.config.cold_interval_ms, "cold", self.look_after_cold)
 

@@ -30,7 +30,7 @@ SHARE_RECORDS: Final = RecordTypes(
 
 @dataclass(slots=True)
 class StoredState:
-    """The state of one share-partition as its records make it. A shard owns and changes it."""
+    """The state of one share-partition as its records make it, owned by a shard."""
 
     snapshot_epoch: int
     """The number of the last snapshot."""

@@ -6,7 +6,7 @@ from kafkapy.protocol.schema import Request, Response, Struct, array, int16, int
 
 
 class DescribeShareGroupOffsetsRequest(Request, key=90, versions="0-1", flexible="0+"):
-    """Asks for the start offsets of share groups, of some or of all (null) topics (KIP-932)."""
+    """Asks for the start offsets of share groups in topics (null: all) (KIP-932)."""
 
     class Group(Struct):
         class Topic(Struct):
@@ -20,7 +20,7 @@ class DescribeShareGroupOffsetsRequest(Request, key=90, versions="0-1", flexible
 
 
 class DescribeShareGroupOffsetsResponse(Response, key=90, versions="0-1", flexible="0+"):
-    """The start offset of each share-partition, -1 where there is none; since version 1 also its lag (KIP-1226)."""
+    """The start offset of each share-partition (-1: none), from v1 on its lag (KIP-1226)."""
 
     class Group(Struct):
         class Topic(Struct):

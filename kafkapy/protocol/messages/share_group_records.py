@@ -28,7 +28,7 @@ class ShareGroupMetadataKey(Record, versions="11"):
 
 
 class ShareGroupMetadataValue(Record, versions="0", flexible="0+"):
-    """The epoch of a share group, with a hash over the topics that the group subscribes to (KIP-1101)."""
+    """The epoch of a share group, with a hash over its topics (KIP-1101)."""
 
     epoch: int = int32()
     metadata_hash: int = int64()
@@ -41,7 +41,7 @@ class ShareGroupTargetAssignmentMetadataKey(Record, versions="12"):
 
 
 class ShareGroupTargetAssignmentMetadataValue(Record, versions="0", flexible="0+"):
-    """The epoch of a target assignment; since 4.4 also its time in ms since the epoch of Unix."""
+    """The epoch of a target assignment, since 4.4 also its Unix time in ms."""
 
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64(default=0, tag=0)
@@ -91,7 +91,7 @@ class ShareGroupStatePartitionMetadataKey(Record, versions="15"):
 
 
 class ShareGroupStatePartitionMetadataValue(Record, versions="0", flexible="0+"):
-    """The share-partitions of a group: those that get a state, that have one, and the topics that lose it."""
+    """The share-partitions of a group that get or have a state; topics losing it."""
 
     class TopicPartitionsInfo(Struct):
         topic_id: UUID = uuid()

@@ -85,7 +85,7 @@ class GroupAssignor(Protocol):
         """The assignor's name in group.remote.assignor, group.consumer.assignors and group.share.assignors."""
 
     def assign(self, spec: GroupSpec, topics: SubscribedTopics) -> Mapping[str, Partitions]:
-        """Member id to partitions, each partition at most once, or as often as share groups like.
+        """Member id to partitions, each at most once, or several times for share groups.
 
         A member that is left out gets none.
 

@@ -1,4 +1,4 @@
-"""The assignor ``simple``, for share groups: every partition has a member, and every member has partitions.
+"""The assignor ``simple`` for share groups: partitions have members, and members have partitions.
 
 With more members than partitions, several members share one. All partitions have the same number of members, and the
 members' numbers of partitions differ by one at most; after that, as few assignments move as possible. Members with
@@ -99,7 +99,7 @@ class _Sharing:
         return [slot for slot in every if slot in self._taken]
 
     def keep(self, member_id: str, present: Iterable[_Slot], quota: int) -> None:
-        """Let a member keep partitions up to its quota, first those that fewest others have."""
+        """Let a member keep partitions up to its quota, the rarest first."""
         ordered = sorted(present, key=lambda slot: (self._taken[slot], slot))
         kept = [slot for slot in ordered if self._taken[slot] < self._takers][:quota]
         for slot in kept:
@@ -108,7 +108,9 @@ class _Sharing:
         self.held[member_id] = set(kept)
 
     def fill(self, member_ids: Sequence[str], base: int, extra: int) -> None:
-        """Give the missing places in slots to members below their quota; `extra` members get one more than `base`."""
+        """Give the missing places in slots to members below their quota.
+
+    `extra` members get one more than `base`."""
         for member_id in member_ids:
             if extra > 0 and self._quotas[member_id] == base:
                 self._quotas[member_id] += 1

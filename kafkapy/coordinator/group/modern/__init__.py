@@ -1,1 +1,1 @@
-"""Groups whose assignment the coordinator computes: what consumer groups and share groups have in common."""
+"""Groups whose assignment the coordinator computes: consumer groups and share groups."""

@@ -86,7 +86,7 @@ class ModernGroup(Group, Generic[M]):
     @property
     @abstractmethod
     def is_settled(self) -> bool:
-        """Whether all members have the target assignment of the group's epoch, or there are none."""
+        """Whether all members, if any, have the target assignment of the group's epoch."""
 
     @abstractmethod
     def subscriptions(self, without: Iterable[M] = (), plus: M | None = None) -> Subscriptions:

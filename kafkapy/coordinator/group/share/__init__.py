@@ -1,1 +1,1 @@
-"""Share groups (KIP-932) in the group coordinator: members, assignments, and the share-partitions that have a state."""
+"""Share groups (KIP-932) in the group coordinator: members, assignments, share-partitions with a state."""

@@ -8,7 +8,7 @@ from kafkapy.types import IsolationLevel
 
 
 class ShareGroupConfigs(NamedTuple):
-    """The effective keys of a share group: its own, or the broker's. Immutable; times in ms.
+    """The effective keys of a share group. Immutable; times in ms.
 
     Source: ShareGroupConfigProvider.
     """

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class TopicOffsets(NamedTuple):
-    """The start offsets of a share group in one topic; ZERO_UUID for an unknown topic."""
+    """The start offsets of a group in one topic; ZERO_UUID for an unknown topic."""
 
     name: str
     topic_id: UUID
@@ -48,7 +48,7 @@ class TopicOffsets(NamedTuple):
 
 
 class AlteredTopic(NamedTuple):
-    """The outcome of an alteration for the partitions of one topic; ZERO_UUID for an unknown topic."""
+    """The outcome of an alteration for one topic; ZERO_UUID for an unknown topic."""
 
     name: str
     topic_id: UUID
@@ -107,7 +107,7 @@ class ShareGroups:
     # --- offsets ----------------------------------------------------------------------------------------------------
 
     async def describe_offsets(self, group_id: str, topics: Mapping[str, Sequence[int]] | None) -> list[TopicOffsets]:
-        """The start offsets of some partitions by topic, or (None) of all partitions that have a state.
+        """The start offsets of some partitions by topic, or (None) of all.
 
         An unknown topic has none, which is no error.
         """
@@ -173,7 +173,7 @@ class ShareGroups:
         await self._write(group_id, lambda shard, _: shard.share_offsets.end_alter(group_id, changes, failed))
 
     async def delete_offsets(self, group_id: str, names: Iterable[str]) -> dict[str, TopicOutcome]:
-        """Delete the start offsets of an empty share group in some topics; the outcome of each.
+        """Delete the start offsets of an empty group in topics; the outcome of each.
 
         Raises INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """

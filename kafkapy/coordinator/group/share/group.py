@@ -1,4 +1,4 @@
-"""One share group: epochs, members, target assignment, and the share-partitions that have a state (KIP-932).
+"""One share group (KIP-932): epochs, members, target assignment, share-partitions with a state.
 
 Its requests are in requests.py and offsets.py; only replay.py changes the state that is in the log. Source:
 org.apache.kafka.coordinator.group.modern.share.ShareGroup.
@@ -54,7 +54,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
 
     @property
     def state(self) -> ShareGroupState:
-        """The state: members take their assignment in one step, so that no group is between two."""
+        """The state. Members take their assignment in one step: no group reconciles."""
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
     @property

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 _NUMBERS: Final = count()
-"""Numbers of initializations, so that each has a timeout of its own."""
+"""Numbers of initializations, so that each has one timeout."""
 
 
 class _Mark(NamedTuple):
@@ -69,7 +69,7 @@ class ShareInitialization:
         """The groups whose last states did not all arrive."""
 
     def is_near(self, group_id: str) -> bool:
-        """Whether states of the group are on their way, and the last ones have arrived."""
+        """Whether states of the group are on their way, and the last ones arrived."""
         return group_id not in self._failing and bool(self._in_flight(group_id))
 
     def begin(
@@ -108,7 +108,7 @@ class ShareInitialization:
         return found
 
     def mark(self, group_id: str, topics: StateTopics) -> None:
-        """Note that states are on their way, so that no heartbeat asks for them too."""
+        """Note that states are on their way: no heartbeat asks for them too."""
         now_ms = self._clock.monotonic_ms()
         since = now_ms - self._config.share_initialize_retry_interval_ms
         marks = [mark for mark in self._marks.get(group_id, ()) if mark.begun_ms > since]
@@ -175,7 +175,7 @@ def keys_of(group_id: str, topics: StateTopics) -> list[ShareKey]:
 
 
 def split(topics: StateTopics, failed: Iterable[ShareKey]) -> tuple[dict[UUID, StateTopic], dict[UUID, StateTopic]]:
-    """Topics with the partitions that are not among the failed keys, and topics with those that are."""
+    """Topics with the partitions that did not fail, and topics with the failed ones."""
     numbers: dict[UUID, set[int]] = {}
     for key in failed:
         numbers.setdefault(key.topic_id, set()).add(key.partition)

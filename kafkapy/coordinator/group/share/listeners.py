@@ -11,13 +11,13 @@ logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 
 class ShareGroupListener(Protocol):
-    """Hears of share groups that this broker coordinates. Called on the control loop's thread; it must return soon."""
+    """Hears of share groups of this broker, on the control loop; it returns soon."""
 
     def group_deleted(self, group_id: str) -> None:
         """The group was deleted."""
 
     def state_changed(self, group_id: str, topic_id: UUID, partitions: frozenset[int]) -> None:
-        """The state of share-partitions was deleted, or set to another start offset: it has to be read again."""
+        """The state of share-partitions was deleted, or has another start offset: read it again."""
 
     def member_gone(self, group_id: str, member_id: str) -> None:
         """The member left, or its session expired."""

@@ -44,7 +44,9 @@ class ShareGroupMember:
         )
 
     def moved_to(self, target_epoch: int, target: Partitions, topic_ids: Container[UUID]) -> ShareGroupMember:
-        """The member with its target assignment of an epoch, in one step: others may have the same partitions.
+        """The member with its target assignment of an epoch, in one step.
+
+        Others may have the same partitions.
 
         `topic_ids` are the topics that the member subscribes to; it gets no others. The same object when nothing
         changes. Source: ShareGroupAssignmentBuilder.

@@ -1,4 +1,4 @@
-"""The start offsets of share groups: describe, alter, delete; and the deletion of a group's states.
+"""The start offsets of share groups: describe, alter, delete; deletion of a group's states.
 
 The share coordinators hold the offsets; the group coordinator knows which partitions have any. Source:
 GroupCoordinatorService and GroupMetadataManager (describeShareGroupOffsets, alterShareGroupOffsets,
@@ -44,7 +44,7 @@ GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class ShareOffset(NamedTuple):
-    """The start offset of a share-partition and its lag, -1 where they are not known."""
+    """The start offset of a share-partition and its lag; -1: not known."""
 
     start_offset: int = UNINITIALIZED_START_OFFSET
     leader_epoch: int = 0
@@ -111,7 +111,7 @@ class ShareOffsetOperations:
         return Result(group.epoch, [records_of.state_partitions(group_id, after)], written)
 
     def end_alter(self, group_id: str, topics: StateTopics, failed: Iterable[ShareKey]) -> Result[None]:
-        """Write the outcomes of an alteration: all partitions have a new state, but those of the failed keys."""
+        """Write the outcomes of an alteration: new states but for failed partitions."""
         self._initialization.unmark(group_id, topics)
         return Result(None, self._initialization.outcomes(group_id, *split(topics, failed)))
 

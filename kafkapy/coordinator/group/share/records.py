@@ -129,7 +129,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 
 
 def group_tombstones(group_id: str, members: Iterable[str]) -> list[CoordinatorRecord]:
-    """The tombstones of a group and its members, in the order that Kafka's replay needs. `members` are ids."""
+    """The tombstones of a group and its members, in the order of Kafka's replay."""
     ids = list(members)
     keys = [ShareGroupMemberMetadataKey(group_id=group_id, member_id=each) for each in ids]
     return [

@@ -1,4 +1,4 @@
-"""The share-partitions of a group that have a state at a share coordinator, get one, or lose it.
+"""The share-partitions of a group that have a state, get one, or lose it.
 
 Source: ShareGroup.ShareGroupStatePartitionMetadataInfo, and GroupMetadataManager (subscribedTopicsChangeMap,
 combineInitMaps).
@@ -42,7 +42,7 @@ class StatePartitions(NamedTuple):
     ) -> dict[UUID, StateTopic]:
         """The partitions of subscribed topics that have no state.
 
-        Those `in_flight` are left out.
+        It leaves out what is `in_flight`.
         """
         found: dict[UUID, StateTopic] = {}
         for name in names:
@@ -65,7 +65,7 @@ class StatePartitions(NamedTuple):
     def with_outcomes(self, initialized: StateTopics, failed: StateTopics) -> StatePartitions:
         """The same after some initializations have ended.
 
-        Those of partitions that are not initializing any more do not count: they were deleted meanwhile.
+        Partitions that are not initializing any more do not count: they were deleted meanwhile.
         """
         awaited = {
             topic_id: StateTopic(topic.name, topic.partitions & _partitions(initialized, topic_id))
