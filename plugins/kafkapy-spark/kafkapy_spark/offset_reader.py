@@ -61,11 +61,11 @@ class _Lister(KafkaConsumer):
     """A consumer that reads nothing: it keeps metadata of topics and lists offsets."""
 
     _held: AbstractContextManager[None] | None = None
-    _topics: Collection[str] = ()
+    _listed: Collection[str] = ()
 
     def partitions(self, topics: Collection[str]) -> set[TopicPartition]:
         """All partitions of these topics as the cluster has them now. UnknownTopicOrPartitionError."""
-        if set(topics) != set(self._topics):
+        if set(topics) != set(self._listed):
             self._background.call(self._hold, topics)
         self.bootstrap(refresh=True)
         numbers = {topic: self._core.network.cluster.partitions_for_topic(topic) for topic in topics}
@@ -77,7 +77,7 @@ class _Lister(KafkaConsumer):
     def topic_ids(self) -> dict[str, UUID]:
         """The ids of the topics that were asked about last, of those that have one."""
         cluster = self._core.network.cluster
-        ids = {topic: cluster.topic_id(topic) for topic in self._topics}
+        ids = {topic: cluster.topic_id(topic) for topic in self._listed}
         return {topic: found for topic, found in ids.items() if found}
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> PartitionOffsets:
@@ -115,7 +115,7 @@ class _Lister(KafkaConsumer):
         """Metadata is asked for about these from now on, instead of before each question about them."""
         before, self._held = self._held, self._core.topics.wanting(topics)
         self._held.__enter__()
-        self._topics = tuple(topics)
+        self._listed = tuple(topics)
         if before is not None:
             before.__exit__(None, None, None)
 
