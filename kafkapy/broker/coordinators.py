@@ -20,6 +20,7 @@ from kafkapy.broker.internal_topics import PARTITION_COUNT_KEYS, InternalTopics
 from kafkapy.coordinator.clock import LoopClock
 from kafkapy.coordinator.group.config import GroupConfig
 from kafkapy.coordinator.partitioning import partition_of
+from kafkapy.coordinator.result import Later
 from kafkapy.coordinator.share.config import ShareCoordinatorConfig
 from kafkapy.coordinator.transaction.config import TransactionConfig
 from kafkapy.coordinator.writer import PartitionLogWriter
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from kafkapy.coordinator.group.coordinator import GroupCoordinator
     from kafkapy.coordinator.group.shard import GroupEvent
     from kafkapy.coordinator.peers import SenderPeers
-    from kafkapy.coordinator.result import Later
     from kafkapy.coordinator.share.cluster_persister import ClusterPersister
     from kafkapy.coordinator.share.coordinator import ShareCoordinator
     from kafkapy.coordinator.share.state import ShareKey

@@ -167,10 +167,12 @@ class DeadLetters:
                 headers = [*record.headers, *headers]
             key, value = (None, None) if record is None else (record.key, record.value)
             if builder.append(now_ms, key, value, headers) is None:
-                if len(builder):
-                    break
+                break
+            if builder.size > topic.max_message_bytes:
                 # No batch of the topic takes the whole record: the letter only names it.
-                if builder.append(now_ms, None, None, _headers(letter, each, reason)) is None:
+                builder = RecordBatchBuilder(topic.max_message_bytes)
+                builder.append(now_ms, None, None, _headers(letter, each, reason))
+                if builder.size > topic.max_message_bytes:
                     raise DeadLetterError(f"topic {topic.name} takes no batch of this size")
             offset = each + 1
         await self._mail.produce(TopicPartition(topic.name, letter.partition % topic.partitions), builder.build())

@@ -58,14 +58,18 @@ class MemoryMail:
         self.written.append((partition, list(iter_records(batch))))
 
 
-async def deliver(mail: MemoryMail, letters: list[DeadLetter], **configs: Any) -> list[DeadLetter]:
+def deliver(mail: MemoryMail, letters: list[DeadLetter], **configs: Any) -> list[DeadLetter]:
     done: list[DeadLetter] = []
     keys: dict[str, Any] = {"dead_letter_topic": "dlq.jobs", **configs}
-    box = DeadLetters(mail, lambda group: ShareGroupConfigs(**keys), done.append)
-    for each in letters:
-        box.send(each)
-    await until(lambda: len(done) == len(letters), "all letters are done")
-    await box.stop()
+
+    async def run() -> None:
+        box = DeadLetters(mail, lambda group: ShareGroupConfigs(**keys), done.append)
+        for each in letters:
+            box.send(each)
+        await until(lambda: len(done) == len(letters), "all letters are done")
+        await box.stop()
+
+    asyncio.run(run())
     return done
 
 
@@ -74,9 +78,9 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "FIRST_PAUSE_S", 0.0)
 
 
-async def test_a_letter_names_its_record() -> None:
+def test_a_letter_names_its_record() -> None:
     mail = MemoryMail()
-    await deliver(mail, [letter(3, 4, count=2, partition=5)])
+    deliver(mail, [letter(3, 4, count=2, partition=5)])
     ((partition, records),) = mail.written
     assert partition == TopicPartition("dlq.jobs", 2)
     assert [(record.key, record.value) for record in records] == [(None, None), (None, None)]
@@ -90,50 +94,50 @@ async def test_a_letter_names_its_record() -> None:
     ]
 
 
-async def test_a_copy_has_key_value_and_headers_of_the_record() -> None:
+def test_a_copy_has_key_value_and_headers_of_the_record() -> None:
     mail = MemoryMail()
-    await deliver(mail, [letter(3, 3, count=5)], dead_letter_copy=True)
+    deliver(mail, [letter(3, 3, count=5)], dead_letter_copy=True)
     ((_, (record,)),) = mail.written
     assert (record.key, record.value, record.headers[0]) == (b"k3", b"v" * 10, ("h", b"1"))
     assert record.headers[-1] == ("__dlq.errors.message", EXHAUSTED.encode())
 
 
-async def test_records_that_are_gone_are_only_named() -> None:
+def test_records_that_are_gone_are_only_named() -> None:
     mail = MemoryMail()
     del mail.log[4]
-    await deliver(mail, [letter(3, 5)], dead_letter_copy=True)
+    deliver(mail, [letter(3, 5)], dead_letter_copy=True)
     ((_, records),) = mail.written
     assert [record.value for record in records] == [b"v" * 10, None, b"v" * 10]
 
 
 @pytest.mark.parametrize("readable", [1, 2])
-async def test_a_range_is_sent_as_far_as_it_was_read(readable: int) -> None:
+def test_a_range_is_sent_as_far_as_it_was_read(readable: int) -> None:
     mail = MemoryMail()
     mail.readable = readable
-    await deliver(mail, [letter(0, 4)], dead_letter_copy=True)
+    deliver(mail, [letter(0, 4)], dead_letter_copy=True)
     assert [record.value for _, records in mail.written for record in records] == [b"v" * 10] * 5
     assert max(len(records) for _, records in mail.written) == readable
 
 
-async def test_batches_fit_the_topic() -> None:
+def test_batches_fit_the_topic() -> None:
     mail = MemoryMail(max_message_bytes=500)
-    await deliver(mail, [letter(0, 9)])
+    deliver(mail, [letter(0, 9)])
     offsets = [dict(record.headers)["__dlq.errors.offset"] for _, records in mail.written for record in records]
     assert offsets == [b"%d" % offset for offset in range(10)]
     assert len(mail.written) > 1
 
 
-async def test_a_record_that_no_batch_takes_is_only_named() -> None:
+def test_a_record_that_no_batch_takes_is_only_named() -> None:
     mail = MemoryMail(max_message_bytes=500)
     mail.log[0] = Record(0, 5, 0, None, b"v" * 1000, ())
-    await deliver(mail, [letter(0, 1)], dead_letter_copy=True)
+    deliver(mail, [letter(0, 1)], dead_letter_copy=True)
     assert [record.value for _, records in mail.written for record in records] == [None, b"v" * 10]
 
 
-async def test_a_letter_is_tried_again() -> None:
+def test_a_letter_is_tried_again() -> None:
     mail = MemoryMail()
     mail.failures = [error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * (ATTEMPTS - 1)
-    await deliver(mail, [letter(0, 0), letter(1, 1)])
+    deliver(mail, [letter(0, 0), letter(1, 1)])
     assert len(mail.written) == 2
 
 
@@ -147,28 +151,32 @@ async def test_a_letter_is_tried_again() -> None:
         pytest.param(lambda mail: setattr(mail, "refusal", DeadLetterError("not allowed")), id="refused"),
     ],
 )
-async def test_a_letter_that_cannot_be_written_is_given_up(
+def test_a_letter_that_cannot_be_written_is_given_up(
     fail: Callable[[MemoryMail], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     mail = MemoryMail()
     fail(mail)
-    assert await deliver(mail, [letter(0, 0)]) == [letter(0, 0)]
+    assert deliver(mail, [letter(0, 0)]) == [letter(0, 0)]
     assert mail.written == []
     assert "cannot be written" in caplog.text
 
 
-async def test_without_a_topic_there_are_no_letters() -> None:
+def test_without_a_topic_there_are_no_letters() -> None:
     mail = MemoryMail()
-    assert await deliver(mail, [letter(0, 0)], dead_letter_topic="") == [letter(0, 0)]
+    assert deliver(mail, [letter(0, 0)], dead_letter_topic="") == [letter(0, 0)]
     assert mail.written == []
 
 
-async def test_a_stop_ends_a_letter_under_way() -> None:
+def test_a_stop_ends_a_letter_under_way() -> None:
     mail = MemoryMail()
     mail.failures = [error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * 3
     done: list[DeadLetter] = []
-    box = DeadLetters(mail, lambda group: ShareGroupConfigs(dead_letter_topic="dlq"), done.append)
-    box.send(letter(0, 0))
-    await asyncio.sleep(0)
-    await box.stop()
+
+    async def run() -> None:
+        box = DeadLetters(mail, lambda group: ShareGroupConfigs(dead_letter_topic="dlq"), done.append)
+        box.send(letter(0, 0))
+        await asyncio.sleep(0)
+        await box.stop()
+
+    asyncio.run(run())
     assert done == []

@@ -14,11 +14,13 @@ from waiting import wait_until
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.fetch import FetchRequest
+from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkapy.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kafkapy.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from kafkapy.protocol.messages.share_fetch import ShareFetchRequest
 from kafkapy.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kafkapy.records.batches import iter_records
+from kafkapy.types import CoordinatorType
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 GROUP_RESOURCE = 32
@@ -51,6 +53,8 @@ class Member:
         response = self.client(beat, 1)
         if response.error_code == ErrorCode.NONE:
             self.member_epoch = response.member_epoch
+        elif response.error_code == ErrorCode.NOT_COORDINATOR:
+            self.client(FindCoordinatorRequest(key=self.group, key_type=CoordinatorType.GROUP), 1)
         return bool(response.assignment and response.assignment.topic_partitions)
 
     def fetch(self, acks: Acks = (), max_wait_ms: int = 500, **fields: Any) -> Any:  # type: ignore[assignment]

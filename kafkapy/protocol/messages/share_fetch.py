@@ -78,7 +78,7 @@ class ShareFetchResponse(Response, key=78, versions="0-2", flexible="0+"):
             acknowledge_error_code: int = int16()
             acknowledge_error_message: str | None = string(nullable="0+", default=None)
             current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch)
-            records: bytes | memoryview | None = records(default=None)
+            records: bytes | memoryview = records(default=b"", nullable=None)
             acquired_records: list[AcquiredRecords] = array(AcquiredRecords)
 
         topic_id: UUID = uuid()

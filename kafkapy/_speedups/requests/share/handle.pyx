@@ -1,11 +1,11 @@
-"""ShareFetch and ShareAcknowledge (api keys 78 and 79), versions 1 and 2: authorize, session, acknowledge, fetch, reply.
+"""ShareFetch and ShareAcknowledge (api keys 78, 79), versions 1 and 2: authorize, session, acknowledge, fetch, reply.
 
 Source: Kafka's KafkaApis.handleShareFetchRequest and handleShareAcknowledgeRequest, DelayedShareFetch.
 
 Group and topics need READ. The session comes next (context.pyx), then the acknowledgements, then the records of the
 session's partitions, in the session's order: partitions with records go to its end. A fetch without records waits in
-the queues of its share partitions (entries.pxd) until one of them wakes it, or max wait is over. With more than one byte
-of min bytes it first counts what is readable.
+the queues of its share partitions (entries.pxd) until one of them wakes it, or max wait is over. With more than one
+byte of min bytes it first counts what is readable.
 
 The reply waits for the share coordinator, which stores the acknowledgements; records may be acquired meanwhile.
 

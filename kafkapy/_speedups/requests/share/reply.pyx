@@ -7,7 +7,7 @@
     responses           compact array of topics
       topic             topic id uuid | partitions compact array | tagged fields
       ShareFetch        index int32 | error int16 | message | acknowledge error int16 | message |
-                        current leader (id int32, epoch int32, tagged fields) | records compact nullable bytes |
+                        current leader (id int32, epoch int32, tagged fields) | records compact bytes |
                         acquired records compact array of (first int64, last int64, delivery count int16,
                         tagged fields) | tagged fields
       ShareAcknowledge  index int32 | error int16 | message | current leader | tagged fields
@@ -89,7 +89,7 @@ cdef void write_part(ShareState* state, SharePart* part, Send* send, ByteBuffer*
                 segment_send(send, part.segment, part.position, part.length)
                 part.segment = NULL
         else:
-            write_unsigned_varint(out, 0)       # null
+            write_array_length(out, 0, True)    # Kafka allows no null here
         write_array_length(out, <int32_t>part.range_count, True)
         for i in range(part.first_range, part.first_range + part.range_count):
             at = extend(out, RANGE_SIZE)

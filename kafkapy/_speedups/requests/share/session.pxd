@@ -5,7 +5,7 @@ session of the same member, or with its connection. A thread takes the cache's m
 (FetchSession.mutex: epoch, partitions) one after the other, never both.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector

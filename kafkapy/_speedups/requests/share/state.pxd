@@ -1,6 +1,6 @@
 """The state of a ShareFetch or ShareAcknowledge until its reply, shared by the kernels of this room."""
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libcpp.string cimport string
 from libcpp.unordered_set cimport unordered_set
 from libcpp.vector cimport vector
