@@ -17,6 +17,7 @@ from kafkapy.admin import ConfigResource
 RELEASE = "4.x"
 LOCK_MS = 2000
 KEYS = {
+    "offsets.topic.num.partitions": "4",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "4",

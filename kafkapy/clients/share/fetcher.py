@@ -5,9 +5,9 @@ while the user waits for some and none are buffered: the time of their locks run
 fetching ahead would shorten it. Acknowledgements go with the next ShareFetch to their broker, else at once in a
 ShareAcknowledge.
 
-With share.acquire.mode=record_limit one broker at a time acquires records, in turn, so that all of them together stay
-within max.poll.records. Each waits for its part of fetch.max.wait.ms, so that records at another broker do not wait for
-long.
+With share.acquire.mode=record_limit one broker at a time acquires records, in turn, so that the records without an
+acknowledgement stay within max.poll.records at all of them together. Each waits for its part of fetch.max.wait.ms, so
+that records at another broker do not wait for long.
 
 The acknowledgements of one partition in a request come from one response: a broker refuses all acknowledgements of a
 partition when the lock of one record has ended, and the locks of a response end together. Source:
@@ -216,8 +216,8 @@ class ShareFetcher:
 
     def _nodes_to_ask(self, wanted: Mapping[int, Wanted], now: float) -> set[int]:
         """The nodes to ask for records now."""
-        if not self.wants or not self._buffer.empty or self._deliveries.renewing:
-            return set()
+        if not self.wants or not self._buffer.empty or self._deliveries.renewing or self._deliveries.held:
+            return set()  # with records held, the user's thread has taken the last ones, and clears `wants` next
         if not self._config.record_limit:
             return set(wanted)
         free = sorted(node_id for node_id in wanted if node_id not in self._tasks)
