@@ -39,6 +39,9 @@ COMMITS = Metric("commits_per_s", "commits/s", digits=0, less=False)
 TRANSACTIONS = Metric("transactions_per_s", "transactions/s", digits=0, less=False)
 SETTLED = Metric("settled_s", "until all are in, s", digits=3)
 
+RECORDS = Metric("records_per_s", "records/s", digits=0, less=False)
+CPU_RECORD = Metric("cpu_us_per_record", "broker CPU, µs/record", digits=2)
+
 LOAD = Metric("load_cores", "load generator, cores")
 
 COLUMNS: dict[str, list[Metric]] = {
@@ -90,6 +93,15 @@ COLUMNS: dict[str, list[Metric]] = {
         Metric("restart_s", "restart until in sync, s"),
         Metric("rss_mb", "RSS of a broker, MB", digits=0),
     ],
+    "W11": [
+        RECORDS,
+        CPU_RECORD,
+        Metric("requests_per_s", "requests/s", digits=0, less=False),
+        Metric("redelivered", "delivered again", digits=0),
+        P50,
+        P99,
+        LOAD,
+    ],
     "X": [CPU_GB, Metric("mb_per_s", "throughput, MB/s", digits=0, less=False)],
 }
 
@@ -136,6 +148,9 @@ FLOORS = [
     Floor("W10", Metric("failover_s", "controller failover, s"), APACHE, 0.2, "3 x", "unpinned"),
     Floor("W10", Metric("restart_s", "restart until in sync, s"), APACHE, 0.2, "3 x", "unpinned"),
     Floor("W10", Metric("rss_mb", "RSS of a broker, MB"), APACHE, 0.2, "3 x", "unpinned"),
+    Floor("W11", RECORDS, APACHE, 1.5, "B records"),
+    Floor("W11", CPU_RECORD, APACHE, 0.4),
+    Floor("W11", P99, APACHE, 0.5, "paced"),
     Floor("W6", START, APACHE, 0.1, mode="unpinned"),
     Floor("W6", IDLE_RSS, APACHE, 0.15, mode="unpinned"),
     Floor("W6", LOAD_RSS, APACHE, 0.2, mode="unpinned"),

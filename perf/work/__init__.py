@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from work import access, cluster, coordinators, fetch, javatools, latency, partitions, produce, start, tls
+from work import access, cluster, coordinators, fetch, javatools, latency, partitions, produce, share, start, tls
 from work.session import Session
 
 
@@ -25,6 +25,7 @@ ALL: dict[str, tuple[str, Callable[[Session], None]]] = {
     "W7": ("offset commits, transactions, joins of many members", coordinators.coordinators),
     "W9": ("security: TLS 1.3, logins by SCRAM, ACLs", security),
     "W10": ("three brokers: replicated produce, catch-up, failover, restarts", cluster.three_brokers),
+    "W11": ("queues: members of a share group acquire and acknowledge", share.share_groups),
     "X": ("Apache Kafka's own perf tools, a cross-check", javatools.cross_check),
 }
 ELSEWHERE = {"W8": "30 minutes of mixed load: make soak (tests/perf/test_soak.py runs perf/work/soak.py)"}
