@@ -34,9 +34,7 @@ KEYS = {
 KINDS = ["kafkapy", pytest.param("apache-kafka", marks=JAVA)]
 """The brokers that tests run on."""
 WORKER = Path(__file__).parent / "share_worker.py"
-JAVA_KINDS = ["kafkapy", pytest.param("apache-kafka", marks=JAVA)]
-"""The brokers that tests run on."""
-WORKER = Path(__file__).parent / "java" / "ShareWorker.java"
+JAVA_WORKER = Path(__file__).parent / "java" / "ShareWorker.java"
 
 
 def needs_java(test: Callable[..., Any]) -> Callable[..., Any]:

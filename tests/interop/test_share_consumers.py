@@ -106,9 +106,7 @@ def test_the_feature_is_on(admin: KafkaAdminClient) -> None:
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_every_record_in_every_codec(
-    kafka: Any, admin: KafkaAdminClient, queue: str, codec: str | None
-) -> None:
+def test_every_record_in_every_codec(kafka: Any, admin: KafkaAdminClient, queue: str, codec: str | None) -> None:
     values = [(b"%d " % number) * (number % 40 + 1) for number in range(2000)]
     fill(kafka.bootstrap, queue, values, compression_type=codec, linger_ms=5)
     with made(kafka, queue) as consumer:
@@ -227,9 +225,7 @@ def test_a_lock_that_ends(kafka: Any, admin: KafkaAdminClient, queue: str) -> No
         assert error.code is ErrorCode.INVALID_RECORD_STATE
 
 
-def test_renewals_hold_a_record_for_longer_than_its_lock(
-    kafka: Any, admin: KafkaAdminClient, queue: str
-) -> None:
+def test_renewals_hold_a_record_for_longer_than_its_lock(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     configure(admin, queue, share_record_lock_duration_ms=LOCK_MS)
     fill(kafka.bootstrap, queue, [b"long"])
     with made(kafka, queue, share_acknowledgement_mode="explicit") as consumer, made(kafka, queue) as other:
@@ -277,9 +273,7 @@ def test_close_gives_unread_records_back_at_once(kafka: Any, admin: KafkaAdminCl
         assert {each.delivery_count for each in again} == {2}
 
 
-def test_transactions_that_were_aborted_are_not_delivered(
-    kafka: Any, admin: KafkaAdminClient, queue: str
-) -> None:
+def test_transactions_that_were_aborted_are_not_delivered(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     configure(admin, queue, share_isolation_level="read_committed")
     with KafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=queue) as producer:
         producer.init_transactions()
@@ -378,9 +372,7 @@ def test_workers_of_both_clients_in_one_group(kafka: Any, admin: KafkaAdminClien
 
 
 @needs_java
-def test_what_kafkas_client_releases_comes_here_with_its_count(
-    kafka: Any, admin: KafkaAdminClient, queue: str
-) -> None:
+def test_what_kafkas_client_releases_comes_here_with_its_count(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     fill(kafka.bootstrap, queue, [b"%d" % n for n in range(5)])
     with made(kafka, queue, share_acknowledgement_mode="explicit") as consumer:
         for record in read(consumer, 5):
@@ -399,9 +391,7 @@ def test_what_kafkas_client_releases_comes_here_with_its_count(
 
 
 @pytest.mark.parametrize("way", ["poll", "iterate"])
-def test_workers_that_are_killed(
-    kafka: Any, admin: KafkaAdminClient, queue: str, tmp_path: Path, way: str
-) -> None:
+def test_workers_that_are_killed(kafka: Any, admin: KafkaAdminClient, queue: str, tmp_path: Path, way: str) -> None:
     """No record is lost; the records of a killed worker come again when the broker has noticed its end."""
     configure(admin, queue, share_record_lock_duration_ms=LOCK_MS, share_delivery_count_limit=10)
     total = 3000
