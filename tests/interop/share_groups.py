@@ -1,18 +1,21 @@
-"""Share groups of Apache Kafka 4.4 for tests: a broker whose locks and heartbeats are short, topics, and workers."""
+"""Share groups for tests: brokers of both kinds whose locks and heartbeats are short, topics, and workers."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+from interop.conftest import JAVA, with_jars
 from peers.apache_kafka import ApacheKafka, compiled, jars
 
 from kafkapy import KafkaAdminClient, KafkaProducer
 from kafkapy.admin import ConfigResource
+from kafkapy.testing.broker_process import BrokerProcess
 
 RELEASE = "4.x"
 LOCK_MS = 2000
@@ -28,12 +31,24 @@ KEYS = {
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.record.lock.duration.ms": "30000",
 }
+KINDS = ["kafkapy", pytest.param("apache-kafka", marks=JAVA)]
+"""The brokers that tests run on."""
 WORKER = Path(__file__).parent / "share_worker.py"
 JAVA_WORKER = Path(__file__).parent / "java" / "ShareWorker.java"
 
 
-def share_broker(folder: Path, **overrides: str) -> ApacheKafka:
+def needs_java(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks a test that runs Kafka's own programs."""
+    for mark in JAVA:
+        test = mark(test)
+    return test
+
+
+def share_broker(kind: str, folder: Path, **overrides: str) -> Any:
     """A broker with share groups, not started."""
+    if kind == "kafkapy":
+        return BrokerProcess(folder, KEYS | overrides)
+    with_jars(RELEASE)
     return ApacheKafka(RELEASE, folder, KEYS | overrides)
 
 

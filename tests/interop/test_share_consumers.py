@@ -1,4 +1,4 @@
-"""Share consumers on Apache Kafka 4.4, alone and beside Kafka's own: each record is accepted by one worker."""
+"""Share consumers on kafkapy and on Apache Kafka 4.4, alone and beside Kafka's own: one worker accepts each record."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.conftest import JAVA, with_jars
+from interop.conftest import with_jars
 from interop.share_groups import (
+    KINDS,
     LOCK_MS,
     RELEASE,
     configure,
     fill,
     java_worker,
     lines_of,
+    needs_java,
     share_broker,
     start_worker,
 )
-from peers.apache_kafka import ApacheKafka
 from waiting import wait_until
 
 from kafkapy import AcknowledgeType, ConsumerRecord, KafkaAdminClient, KafkaProducer, KafkaShareConsumer
@@ -37,32 +38,30 @@ from kafkapy.errors import (
 )
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
 
-pytestmark = JAVA
 ACCEPT, RELEASE_IT, REJECT, RENEW = AcknowledgeType
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    with_jars(RELEASE)
-    with share_broker(tmp_path_factory.mktemp("kafka")) as broker:
+@pytest.fixture(scope="module", params=KINDS)
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with share_broker(request.param, tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
-def admin(kafka: ApacheKafka) -> Iterator[KafkaAdminClient]:
+def admin(kafka: Any) -> Iterator[KafkaAdminClient]:
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap) as client:
         yield client
 
 
 @pytest.fixture
-def queue(kafka: ApacheKafka, admin: KafkaAdminClient, topic: str) -> str:
+def queue(kafka: Any, admin: KafkaAdminClient, topic: str) -> str:
     """A topic of one partition, and a group of the same name that reads it from its beginning."""
     admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
     configure(admin, topic, share_auto_offset_reset="earliest")
     return topic
 
 
-def made(kafka: ApacheKafka, queue: str, **keywords: Any) -> KafkaShareConsumer:
+def made(kafka: Any, queue: str, **keywords: Any) -> KafkaShareConsumer:
     wanted = {"bootstrap_servers": kafka.bootstrap, "group_id": queue, "fetch_max_wait_ms": 200}
     return KafkaShareConsumer(queue, **(wanted | keywords))
 
@@ -107,9 +106,7 @@ def test_the_feature_is_on(admin: KafkaAdminClient) -> None:
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_every_record_in_every_codec(
-    kafka: ApacheKafka, admin: KafkaAdminClient, queue: str, codec: str | None
-) -> None:
+def test_every_record_in_every_codec(kafka: Any, admin: KafkaAdminClient, queue: str, codec: str | None) -> None:
     values = [(b"%d " % number) * (number % 40 + 1) for number in range(2000)]
     fill(kafka.bootstrap, queue, values, compression_type=codec, linger_ms=5)
     with made(kafka, queue) as consumer:
@@ -121,7 +118,7 @@ def test_every_record_in_every_codec(
         assert lag(admin, queue) == 0
 
 
-def test_an_iteration_accepts_each_record(kafka: ApacheKafka, admin: KafkaAdminClient, queue: str) -> None:
+def test_an_iteration_accepts_each_record(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     fill(kafka.bootstrap, queue, [b"%d" % n for n in range(500)])
     with made(kafka, queue, consumer_timeout_ms=5000) as consumer:
         for number, record in enumerate(consumer):
@@ -134,7 +131,7 @@ def test_an_iteration_accepts_each_record(kafka: ApacheKafka, admin: KafkaAdminC
         assert (first.offset, first.delivery_count) == (299, 2)
 
 
-def test_several_workers_share_one_partition(kafka: ApacheKafka, admin: KafkaAdminClient, queue: str) -> None:
+def test_several_workers_share_one_partition(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     total = 4000
     seen: Counter[int] = Counter()
     lock = threading.Lock()
@@ -170,7 +167,7 @@ def test_several_workers_share_one_partition(kafka: ApacheKafka, admin: KafkaAdm
     wait_until(lambda: lag(admin, queue) == 0, "no lag")
 
 
-def test_every_outcome(kafka: ApacheKafka, admin: KafkaAdminClient, queue: str) -> None:
+def test_every_outcome(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     fill(kafka.bootstrap, queue, [b"%d" % n for n in range(4)])
     with made(kafka, queue, share_acknowledgement_mode="explicit") as consumer:
         outcomes: list[Any] = []
@@ -191,7 +188,7 @@ def test_every_outcome(kafka: ApacheKafka, admin: KafkaAdminClient, queue: str) 
     assert lag(admin, queue) == 0
 
 
-def test_a_poison_record_is_put_aside(kafka: ApacheKafka, admin: KafkaAdminClient, queue: str) -> None:
+def test_a_poison_record_is_put_aside(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     configure(admin, queue, share_delivery_count_limit=3)
     fill(kafka.bootstrap, queue, [b"good", b"poison", b"good"])
     counts = []
@@ -210,7 +207,7 @@ def test_a_poison_record_is_put_aside(kafka: ApacheKafka, admin: KafkaAdminClien
     assert counts == [1, 2, 3]
 
 
-def test_a_lock_that_ends(kafka: ApacheKafka, admin: KafkaAdminClient, queue: str) -> None:
+def test_a_lock_that_ends(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     configure(admin, queue, share_record_lock_duration_ms=LOCK_MS)
     fill(kafka.bootstrap, queue, [b"first", b"slow"])
     explicit: dict[str, Any] = {"share_acknowledgement_mode": "explicit"}
@@ -228,9 +225,7 @@ def test_a_lock_that_ends(kafka: ApacheKafka, admin: KafkaAdminClient, queue: st
         assert error.code is ErrorCode.INVALID_RECORD_STATE
 
 
-def test_renewals_hold_a_record_for_longer_than_its_lock(
-    kafka: ApacheKafka, admin: KafkaAdminClient, queue: str
-) -> None:
+def test_renewals_hold_a_record_for_longer_than_its_lock(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     configure(admin, queue, share_record_lock_duration_ms=LOCK_MS)
     fill(kafka.bootstrap, queue, [b"long"])
     with made(kafka, queue, share_acknowledgement_mode="explicit") as consumer, made(kafka, queue) as other:
@@ -251,7 +246,7 @@ def test_renewals_hold_a_record_for_longer_than_its_lock(
 
 
 @pytest.mark.parametrize("limit", [1, 7])
-def test_the_record_limit(kafka: ApacheKafka, queue: str, limit: int) -> None:
+def test_the_record_limit(kafka: Any, queue: str, limit: int) -> None:
     fill(kafka.bootstrap, queue, [b"%d" % n for n in range(50)])
     keywords: dict[str, Any] = {"share_acquire_mode": "record_limit", "max_poll_records": limit}
     with made(kafka, queue, **keywords) as first, made(kafka, queue, **keywords) as second:
@@ -262,7 +257,7 @@ def test_the_record_limit(kafka: ApacheKafka, queue: str, limit: int) -> None:
         assert [each.offset for each in theirs] == list(range(limit, 2 * limit))
 
 
-def test_close_gives_unread_records_back_at_once(kafka: ApacheKafka, admin: KafkaAdminClient, queue: str) -> None:
+def test_close_gives_unread_records_back_at_once(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     fill(kafka.bootstrap, queue, [b"%d" % n for n in range(10)])
     consumer = made(kafka, queue, share_acknowledgement_mode="explicit")
     records = consumer.poll_batch(max_records=4)
@@ -278,9 +273,7 @@ def test_close_gives_unread_records_back_at_once(kafka: ApacheKafka, admin: Kafk
         assert {each.delivery_count for each in again} == {2}
 
 
-def test_transactions_that_were_aborted_are_not_delivered(
-    kafka: ApacheKafka, admin: KafkaAdminClient, queue: str
-) -> None:
+def test_transactions_that_were_aborted_are_not_delivered(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     configure(admin, queue, share_isolation_level="read_committed")
     with KafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=queue) as producer:
         producer.init_transactions()
@@ -300,7 +293,7 @@ def test_transactions_that_were_aborted_are_not_delivered(
         wait_until(lambda: consumer.poll(200) == {} and lag(admin, queue) == 0, "the end of the queue")
 
 
-def test_records_as_tables(kafka: ApacheKafka, admin: KafkaAdminClient, queue: str) -> None:
+def test_records_as_tables(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     pytest.importorskip("pyarrow")
     fill(kafka.bootstrap, queue, [b"%d" % n for n in range(1000)])
     with made(kafka, queue, share_acknowledgement_mode="explicit") as consumer:
@@ -320,7 +313,7 @@ def test_records_as_tables(kafka: ApacheKafka, admin: KafkaAdminClient, queue: s
     assert lag(admin, queue) == 0
 
 
-def test_the_asyncio_client(kafka: ApacheKafka, admin: KafkaAdminClient, queue: str) -> None:
+def test_the_asyncio_client(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     fill(kafka.bootstrap, queue, [b"%d" % n for n in range(200)])
 
     async def main() -> list[int]:
@@ -350,7 +343,8 @@ def test_the_asyncio_client(kafka: ApacheKafka, admin: KafkaAdminClient, queue: 
 # --- beside Kafka's own client ----------------------------------------------------------------------------------------
 
 
-def test_workers_of_both_clients_in_one_group(kafka: ApacheKafka, admin: KafkaAdminClient, queue: str) -> None:
+@needs_java
+def test_workers_of_both_clients_in_one_group(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     total = 3000
     java = subprocess.Popen(java_worker(kafka.bootstrap, queue, queue), stdout=subprocess.PIPE, text=True)
     mine: list[tuple[int, int, int]] = []
@@ -377,9 +371,8 @@ def test_workers_of_both_clients_in_one_group(kafka: ApacheKafka, admin: KafkaAd
     assert mine and theirs
 
 
-def test_what_kafkas_client_releases_comes_here_with_its_count(
-    kafka: ApacheKafka, admin: KafkaAdminClient, queue: str
-) -> None:
+@needs_java
+def test_what_kafkas_client_releases_comes_here_with_its_count(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     fill(kafka.bootstrap, queue, [b"%d" % n for n in range(5)])
     with made(kafka, queue, share_acknowledgement_mode="explicit") as consumer:
         for record in read(consumer, 5):
@@ -398,9 +391,7 @@ def test_what_kafkas_client_releases_comes_here_with_its_count(
 
 
 @pytest.mark.parametrize("way", ["poll", "iterate"])
-def test_workers_that_are_killed(
-    kafka: ApacheKafka, admin: KafkaAdminClient, queue: str, tmp_path: Path, way: str
-) -> None:
+def test_workers_that_are_killed(kafka: Any, admin: KafkaAdminClient, queue: str, tmp_path: Path, way: str) -> None:
     """No record is lost; the records of a killed worker come again when the broker has noticed its end."""
     configure(admin, queue, share_record_lock_duration_ms=LOCK_MS, share_delivery_count_limit=10)
     total = 3000
@@ -441,6 +432,7 @@ def test_workers_that_are_killed(
 # --- leaders ----------------------------------------------------------------------------------------------------------
 
 
+@needs_java
 def test_a_leader_dies(tmp_path: Path) -> None:
     """Two brokers; the one with the records and the group is killed, and the other one goes on."""
     with_jars(RELEASE)
@@ -452,8 +444,8 @@ def test_a_leader_dies(tmp_path: Path) -> None:
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
     }
-    first = share_broker(tmp_path / "first", **replicated)
-    second = share_broker(tmp_path / "second", **replicated)
+    first = share_broker("apache-kafka", tmp_path / "first", **replicated)
+    second = share_broker("apache-kafka", tmp_path / "second", **replicated)
     second.cluster_id = first.cluster_id
     second.overrides |= {
         "process.roles": "broker",
@@ -501,7 +493,7 @@ def test_a_leader_dies(tmp_path: Path) -> None:
 # --- administration ---------------------------------------------------------------------------------------------------
 
 
-def test_offsets_of_share_groups(kafka: ApacheKafka, admin: KafkaAdminClient, queue: str) -> None:
+def test_offsets_of_share_groups(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
     place = TopicPartition(queue, 0)
     fill(kafka.bootstrap, queue, [b"%d" % n for n in range(20)])
     with made(kafka, queue) as consumer:

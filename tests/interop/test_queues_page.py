@@ -1,4 +1,4 @@
-"""docs/queues.md: its commands and programs, run as they stand there, on Apache Kafka 4.4."""
+"""docs/queues.md: its commands and programs, run as they stand there, on kafkapy and on Apache Kafka 4.4."""
 
 from __future__ import annotations
 
@@ -13,28 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.conftest import JAVA, with_jars
-from interop.share_groups import LOCK_MS, RELEASE, configure, fill, share_broker
-from peers.apache_kafka import ApacheKafka
+from interop.share_groups import KINDS, LOCK_MS, configure, fill, share_broker
 from waiting import wait_until
 
 from kafkapy import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-pytestmark = JAVA
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "queues.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    with_jars(RELEASE)
-    with share_broker(tmp_path_factory.mktemp("kafka")) as broker:
+@pytest.fixture(scope="module", params=KINDS)
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with share_broker(request.param, tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
-def admin(kafka: ApacheKafka) -> Iterator[KafkaAdminClient]:
+def admin(kafka: Any) -> Iterator[KafkaAdminClient]:
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap) as client:
         yield client
 
@@ -42,7 +38,7 @@ def admin(kafka: ApacheKafka) -> Iterator[KafkaAdminClient]:
 class Desk:
     """A directory with the page's programs, and the commands on the path."""
 
-    def __init__(self, kafka: ApacheKafka, directory: Path) -> None:
+    def __init__(self, kafka: Any, directory: Path) -> None:
         self.kafka = kafka
         self.directory = directory
         self.running: list[subprocess.Popen[str]] = []
@@ -99,7 +95,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(kafka: ApacheKafka, tmp_path: Path) -> Iterator[Desk]:
+def desk(kafka: Any, tmp_path: Path) -> Iterator[Desk]:
     made = Desk(kafka, tmp_path)
     yield made
     made.stop()
@@ -117,7 +113,7 @@ def test_the_page_has_these_blocks() -> None:
     }  # fmt: skip
 
 
-def test_the_page_can_be_followed(kafka: ApacheKafka, admin: KafkaAdminClient, desk: Desk) -> None:
+def test_the_page_can_be_followed(kafka: Any, admin: KafkaAdminClient, desk: Desk) -> None:
     out = desk.start("bash", "-eo", "pipefail", "-c", desk.changed(BLOCKS["start"]))
     wait_until(lambda: "workers" in str(admin.list_groups(types_filter=["share"])), "the group")
     fill(kafka.bootstrap, "jobs", [b"%d" % n for n in range(100)], 3)
@@ -133,7 +129,7 @@ def test_the_page_can_be_followed(kafka: ApacheKafka, admin: KafkaAdminClient, d
     assert "dry run" in shown or "100" in shown or "jobs" in shown
 
 
-def test_outcomes(kafka: ApacheKafka, admin: KafkaAdminClient, desk: Desk) -> None:
+def test_outcomes(kafka: Any, admin: KafkaAdminClient, desk: Desk) -> None:
     fill(kafka.bootstrap, "jobs", [b"7", b"no number", b"0", b"8"], 1)
     out = desk.program("outcomes.py")
     wait_until(lambda: "8, delivery" in out.read_text() and lag(admin) == 0, "the end of the queue")
@@ -142,7 +138,7 @@ def test_outcomes(kafka: ApacheKafka, admin: KafkaAdminClient, desk: Desk) -> No
     assert not any("no number" in line for line in lines)
 
 
-def test_long_jobs(kafka: ApacheKafka, admin: KafkaAdminClient, desk: Desk) -> None:
+def test_long_jobs(kafka: Any, admin: KafkaAdminClient, desk: Desk) -> None:
     configure(admin, "workers", share_record_lock_duration_ms=LOCK_MS)
     (desk.directory / "jobs.py").write_text(
         "import time\n\n\ndef work(job: bytes) -> None:\n"
@@ -156,7 +152,7 @@ def test_long_jobs(kafka: ApacheKafka, admin: KafkaAdminClient, desk: Desk) -> N
     configure(admin, "workers", share_record_lock_duration_ms=30_000)
 
 
-def test_poison_messages(kafka: ApacheKafka, admin: KafkaAdminClient, desk: Desk) -> None:
+def test_poison_messages(kafka: Any, admin: KafkaAdminClient, desk: Desk) -> None:
     (desk.directory / "jobs.py").write_text(
         "def work(job: bytes) -> None:\n    if job == b'poison':\n        raise ValueError('poison')\n"
     )
@@ -171,7 +167,7 @@ def test_poison_messages(kafka: ApacheKafka, admin: KafkaAdminClient, desk: Desk
     wait_until(lambda: lag(admin) == 0, "no lag")
 
 
-def test_delayed_retries(kafka: ApacheKafka, admin: KafkaAdminClient, desk: Desk) -> None:
+def test_delayed_retries(kafka: Any, admin: KafkaAdminClient, desk: Desk) -> None:
     admin.create_topics({"jobs.retry": {"num_partitions": 1, "replication_factor": 1}})
     sent_at = time.time()
     fill(kafka.bootstrap, "jobs.retry", [b"again"], 1)
