@@ -28,7 +28,7 @@ AT_ONCE = 5000
 """Records per poll."""
 POLL_MS = 200
 IDLE_S = 10.0
-"""Seconds without a record after which --share ends."""
+"""Seconds without a record after which --share ends, once the member has its partitions."""
 RESETS = {"beginning": "earliest", "end": "latest"}
 """auto.offset.reset of a group member, by --from."""
 Lines = Callable[[Any], bytes]
@@ -232,11 +232,14 @@ def _from_share_group(
     consumer = KafkaShareConsumer(*topics, configs=dict(configs) | wanted)
 
     def copy() -> None:
-        written, last_at = 0, time.monotonic()
+        written, last_at, joined = 0, time.monotonic(), False
         while count is None or written < count:
             records = consumer.poll_batch(at_once if count is None else min(at_once, count - written), POLL_MS)
             if not records:
-                if not follow and time.monotonic() - last_at >= IDLE_S:
+                if not joined and consumer.assignment():
+                    joined, last_at = True, time.monotonic()
+                idle_s = IDLE_S if joined else consumer.config["default.api.timeout.ms"] / 1000
+                if not follow and time.monotonic() - last_at >= idle_s:
                     tell(f"Share group {configs['group.id']} has no more records for this member now.")
                     return
                 continue
