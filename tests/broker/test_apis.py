@@ -17,6 +17,7 @@ from kafkapy.broker.apis import error_response
 from kafkapy.broker.handlers import BETWEEN_BROKERS, NOT_WITH_ZOOKEEPER, SERVED, served_apis
 from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
+from kafkapy.network.api_table import DATA_PLANE_APIS
 from kafkapy.protocol.header import decode_response, encode_request
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
 from kafkapy.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -203,5 +204,5 @@ def test_a_broker_that_can_have_no_other_serves_no_request_of_brokers(client: An
 
 
 def test_a_broker_with_zookeeper_offers_nothing_of_kraft_clusters() -> None:
-    assert SERVED.keys() - served_apis(True, True, True).keys() == NOT_WITH_ZOOKEEPER
+    assert SERVED.keys() - served_apis(True, True, True).keys() == NOT_WITH_ZOOKEEPER - DATA_PLANE_APIS.keys()
     assert served_apis(True, False, True) == SERVED

@@ -222,7 +222,7 @@ def test_every_broker_reaches_the_state_of_share_partitions_and_deleted_topics_t
         return found
 
     call(1, "initialize", 0, 5)
-    for broker_id in cluster.brokers:
+    for broker_id in sorted(cluster.brokers):
         start = 5 + broker_id
         assert {state.start_offset for state in call(broker_id, "read", broker_id)} == {start - 1}
         call(broker_id, "write", 0, broker_id, start, 1, [StateBatch(20, 29, 2, 1)])

@@ -391,6 +391,8 @@ OF_LISTENERS = {
 """Keys with an effect on listeners, by the test that sees it."""
 ELSEWHERE = {
     "cordoned.log.dirs": "system/test_cordoned_log_dirs.py",
+    "errors.deadletterqueue.auto.create.topics.enable": "broker/test_share_partitions.py",
+    "errors.deadletterqueue.topic.name.prefix": "broker/test_share_partitions.py",
     "sasl.kerberos.service.name": "interop/test_kerberos_clients.py",
     "sasl.kerberos.principal.to.local.rules": "security",
     "sasl.mechanism.inter.broker.protocol": "broker/test_inter_broker.py",

@@ -16,7 +16,6 @@ NEWER = {ApiKeys.INIT_PRODUCER_ID: 6}
 """Served in a version that Kafka has, but keeps from clients until it is stable (two-phase commit, KIP-939)."""
 NOT_SERVED = {
     "KRaft controllers": {52, 53, 54, 58, 59, 62, 63, 70, 73, 80, 81, 82, 94},
-    "share groups": {78, 79},
     "streams groups": {88, 89, 93},
 }
 

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from broker.conftest import Client, config
+from broker.dynamic_changes import changed
 from waiting import wait_until
 
 from kafkapy.broker.server import KafkaServer
@@ -244,6 +245,45 @@ def test_the_end_of_a_connection_gives_records_back(start: Callable[[], KafkaSer
     assert second.acknowledge((0, 0, [ACCEPT])) == ErrorCode.NONE
 
 
+def letters_in(client: Client, topic: str) -> list[tuple[dict[str, bytes | None], bytes | None]]:
+    """Headers and value of each dead letter in partition 0, as soon as there is one."""
+    partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(max_wait_ms=100, topics=[FetchRequest.Topic(topic=topic, partitions=[partition])])
+    letters: list[Any] = []
+
+    def written() -> bool:
+        data = client(request, 12).responses[0].partitions[0].records
+        letters[:] = list(iter_records(data)) if data else []
+        return bool(letters)
+
+    wait_until(written, "the dead letter is written")
+    return [(dict(record.headers), record.value) for record in letters]
+
+
+def test_the_keys_of_dead_letter_topics_are_dynamic(start: Callable[[], KafkaServer]) -> None:
+    server = start()
+    endpoint = server.endpoints[0]
+    client = Client(endpoint.host, endpoint.port)
+    topic = client.create_topic("jobs")
+    keys = {
+        "errors.deadletterqueue.topic.name.prefix": "dead.",
+        "errors.deadletterqueue.auto.create.topics.enable": "true",
+    }
+    with changed(client, keys, ""):
+        set_group(
+            client,
+            "workers",
+            share_auto_offset_reset="earliest",
+            errors_deadletterqueue_topic_name="dead.jobs",
+        )
+        client.produce("jobs", [(NOW_MS, b"poison")])
+        member = Member(server, topic)
+        assert member.acquire() == [(0, 0, 1)]
+        assert member.acknowledge((0, 0, [REJECT])) == ErrorCode.NONE
+        ((headers, value),) = letters_in(client, "dead.jobs")
+        assert (value, headers["__dlq.errors.offset"]) == (None, b"0")
+
+
 def test_rejected_records_become_dead_letters(start: Callable[[], KafkaServer]) -> None:
     server = start()
     endpoint = server.endpoints[0]
@@ -261,17 +301,7 @@ def test_rejected_records_become_dead_letters(start: Callable[[], KafkaServer]) 
     member = Member(server, topic)
     assert member.acquire() == [(0, 1, 1)]
     assert member.acknowledge((0, 1, [REJECT, ACCEPT])) == ErrorCode.NONE
-    partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    request = FetchRequest(max_wait_ms=100, topics=[FetchRequest.Topic(topic="dlq.jobs", partitions=[partition])])
-    letters: list[Any] = []
-
-    def written() -> bool:
-        data = client(request, 12).responses[0].partitions[0].records
-        letters[:] = list(iter_records(data)) if data else []
-        return bool(letters)
-
-    wait_until(written, "the dead letter is written")
-    ((headers, value),) = [(dict(record.headers), record.value) for record in letters]
+    ((headers, value),) = letters_in(client, "dlq.jobs")
     assert (value, headers["__dlq.errors.topic"], headers["__dlq.errors.offset"]) == (b"poison", b"jobs", b"0")
     shares = server._broker.plane.share_table
     wait_until(lambda: shares.describe("workers", topic.bytes, 0)["start_offset"] == 2, "the records are archived")

@@ -144,7 +144,7 @@ def test_every_live_broker_must_support_a_level() -> None:
 
 def test_the_controller_ignores_a_broker_that_cannot_keep_the_finalized_levels(caplog: Any) -> None:
     async def test(cluster: SeveralBrokers) -> None:
-        features = (*ALL[:2], ("transaction.version", 0, 1))
+        features = (*ALL[:2], ("transaction.version", 0, 1), *ALL[3:])
         registration = BrokerRegistration(7, (Endpoint("PLAINTEXT", "h", 9007),), features=features)
         await cluster.active.store.create(broker_path(7), encode_broker(registration))
         said = "ignores broker 7, which does not support transaction.version at level 2"
@@ -160,7 +160,7 @@ def test_the_controller_ignores_a_broker_that_cannot_keep_the_finalized_levels(c
         (ALL, ""),
         ((), ""),
         ((("metadata.version", 7, 32), *ALL[1:]), "metadata.version at level 33"),
-        (ALL[:1], "group.version at level 1, transaction.version at level 2"),
+        (ALL[:1], "group.version at level 1, share.version at level 2, transaction.version at level 2"),
     ],
 )
 def test_the_levels_that_a_broker_lacks_are_named(supported: tuple[tuple[str, int, int], ...], text: str) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from clients.consumer.fetched import batch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkapy._speedups.clients.arrow.columns import ArrowColumns
@@ -30,7 +30,7 @@ def encoded(version: int, *partitions: Any, **fields: Any) -> bytes:
     return b"\x00\x00\x00\x07\x00" + response.encode(version)
 
 
-def part(records: bytes | None, acquired: list[tuple[int, int, int]], **fields: Any) -> Any:
+def part(records: bytes, acquired: list[tuple[int, int, int]], **fields: Any) -> Any:
     ranges = [
         Partition.AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
         for first, last, count in acquired
@@ -45,7 +45,7 @@ def read(frame: bytes, version: int = 2) -> list[AcquiredPartition]:
     return response.partitions()
 
 
-def chunk(records: bytes | None, *acquired: tuple[int, int, int], explicit: bool = False) -> AcquiredPartition:
+def chunk(records: bytes, *acquired: tuple[int, int, int], explicit: bool = False) -> AcquiredPartition:
     [found] = read(encoded(2, part(records, list(acquired))))
     found.explicit = explicit
     found.start("t", found.first_offset, False, None, None)
@@ -72,7 +72,7 @@ def test_every_field_of_a_response(version: int) -> None:
             acknowledge_error_message="state",
             current_leader=Partition.LeaderIdAndEpoch(leader_id=4, leader_epoch=9),
         ),
-        part(None, []),
+        part(b"", []),
         throttle_time_ms=12,
         error_code=0,
         error_message="all",
@@ -119,9 +119,9 @@ def test_ranges_that_no_broker_sends(acquired: list[tuple[int, int, int]]) -> No
 
 def test_the_bound_of_acquired_offsets_holds_for_the_whole_response() -> None:
     half = 1 << 23
-    read(encoded(2, part(None, [(0, half - 1, 1)]), part(None, [(0, half - 1, 1)])))
+    read(encoded(2, part(b"", [(0, half - 1, 1)]), part(b"", [(0, half - 1, 1)])))
     with pytest.raises(KafkaProtocolError, match="cannot be decoded"):
-        read(encoded(2, part(None, [(0, half - 1, 1)]), part(None, [(0, half, 1)])))
+        read(encoded(2, part(b"", [(0, half - 1, 1)]), part(b"", [(0, half, 1)])))
 
 
 def test_cut_responses() -> None:
@@ -242,7 +242,7 @@ def test_offsets_without_records_are_gaps() -> None:
 
 
 def test_no_records_at_all() -> None:
-    found = chunk(None, (4, 6, 1))
+    found = chunk(b"", (4, 6, 1))
     assert found.next() is None
     assert found.collect() == [(4, 6, b"\0")]
     assert found.settled
@@ -382,7 +382,7 @@ def test_columns_take_only_chunks_of_acquired_records() -> None:
 # --- against a model --------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.large_base_example])
 @given(st.data())
 def test_any_use_against_a_model(data: st.DataObject) -> None:
     """Batches with holes, any ranges, and any order of reads, acknowledgements and collections."""
