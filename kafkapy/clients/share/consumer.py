@@ -33,7 +33,7 @@ Records = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class KafkaShareConsumer(AttendedConsumer):
-    """Reads records as a member of a share group: a worker at a queue (KIP-932).
+    """Reads records as a member of a share group, a queue's worker (KIP-932).
 
         for record in KafkaShareConsumer("jobs", group_id="workers", bootstrap_servers="localhost:9092"):
             work(record.value)
