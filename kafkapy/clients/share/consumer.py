@@ -219,8 +219,9 @@ class KafkaShareConsumer(AttendedConsumer):
             if isinstance(record, ConsumerRecord):
                 self._deliveries.acknowledge(record.topic, record.partition, record.offset, kind, record)
                 return
-            for row in zip(*(record[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True):
-                self._deliveries.acknowledge(*row, kind)
+            columns = (record[name].to_pylist() for name in ("topic", "partition", "offset"))
+            for topic, partition, offset in zip(*columns, strict=True):
+                self._deliveries.acknowledge(topic, partition, offset, kind)
         finally:
             self._lock.release()
 
