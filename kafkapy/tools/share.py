@@ -220,7 +220,7 @@ def _offset_rows(admin: KafkaAdminClient, described: Mapping[str, Row]) -> dict[
         for member in group["members"]:
             for partition in _assigned(member):
                 members[name][partition] = members[name].get(partition, 0) + 1
-    partitions = {partition for found in (*offsets.values(), *members.values()) for partition in found}
+    partitions = set().union(*offsets.values(), *members.values())
     ends = log_ends(admin, partitions)
     rows: dict[str, list[Row]] = {}
     for name in described:

@@ -115,6 +115,7 @@ def test_the_page_has_these_blocks() -> None:
 
 def test_the_page_can_be_followed(kafka: Any, admin: KafkaAdminClient, desk: Desk) -> None:
     out = desk.start("bash", "-eo", "pipefail", "-c", desk.changed(BLOCKS["start"]))
+    wait_until(lambda: "jobs" in admin.list_topics(), "the topic")
     wait_until(lambda: "workers" in str(admin.list_groups(types_filter=["share"])), "the group")
     fill(kafka.bootstrap, "jobs", [b"%d" % n for n in range(100)], 3)
     wait_until(lambda: out.read_text().count("done: ") == 100, "all jobs")

@@ -455,7 +455,7 @@ def test_a_leader_dies(tmp_path: Path) -> None:
     }
     with first, second, KafkaAdminClient(bootstrap_servers=first.bootstrap) as admin:
         wait_until(lambda: len(admin.describe_cluster()["brokers"]) == 2, "both brokers")
-        admin.create_topics({"jobs": {"replica_assignment": {0: [2, 1], 1: [1, 2]}}})
+        admin.create_topics({"jobs": {"assignments": {0: [2, 1], 1: [1, 2]}}})
         configure(admin, "workers", share_auto_offset_reset="earliest", share_record_lock_duration_ms=LOCK_MS)
         total = 2000
         accepted: Counter[tuple[int, int]] = Counter()

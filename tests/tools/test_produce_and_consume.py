@@ -267,7 +267,7 @@ def test_errors_are_one_sentence(kafkapy: CommandLine, topic: str, arguments: tu
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("consume", "t", "-f", "%x"), "'%x' is not a format: use %t %p %o %T %k %K %s %S %h or %%."),
+        (("consume", "t", "-f", "%x"), "'%x' is not a format: use %t %p %o %T %k %K %s %S %h %D or %%."),
         (("consume", "t", "-f", r"\q"), r"'\q' is not an escape: use \n \r \t \0 \\ or \xHH."),
         (("consume", "t", "-f", "%s", "--json"), "--json and --format exclude each other."),
         (("consume", "t", "--from", "noon"), "--from 'noon' is not a place: give beginning, end, an offset"),

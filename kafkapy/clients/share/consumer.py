@@ -33,7 +33,11 @@ Records = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class KafkaShareConsumer(AttendedConsumer):
+<<<<<<< HEAD
     """Reads records as a member of a share group, a worker at a queue.
+=======
+    """Reads records as a member of a share group, a queue's worker (KIP-932).
+>>>>>>> queuesd
 
         for record in KafkaShareConsumer("jobs", group_id="workers", bootstrap_servers="localhost:9092"):
             work(record.value)
@@ -219,8 +223,9 @@ class KafkaShareConsumer(AttendedConsumer):
             if isinstance(record, ConsumerRecord):
                 self._deliveries.acknowledge(record.topic, record.partition, record.offset, kind, record)
                 return
-            for row in zip(*(record[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True):
-                self._deliveries.acknowledge(*row, kind)
+            columns = (record[name].to_pylist() for name in ("topic", "partition", "offset"))
+            for topic, partition, offset in zip(*columns, strict=True):
+                self._deliveries.acknowledge(topic, partition, offset, kind)
         finally:
             self._lock.release()
 

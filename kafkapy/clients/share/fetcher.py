@@ -466,16 +466,16 @@ class ShareFetcher:
             return
         code = ErrorCode.of(response.error_code)
         if not session.answered(code):
-            error = self._error_of_session(node_id, code, response.error_message)
-            self._finish_all(acknowledgements, error)
-            self._failed(node_id, error)
+            refused = self._error_of_session(node_id, code, response.error_message)
+            self._finish_all(acknowledgements, refused)
+            self._failed(node_id, refused)
             return
         if response.lock_timeout_ms > 0:
             self.lock_timeout_ms = response.lock_timeout_ms
         sent = {(each.topic_id, each.partition.partition): each for each in acknowledgements}
         for chunk in partitions:
             self._take(session, chunk, now, response)
-            acknowledgement = sent.pop((chunk.topic_id, chunk.partition), None)
+            acknowledgement = None if chunk.topic_id is None else sent.pop((chunk.topic_id, chunk.partition), None)
             if acknowledgement is not None:
                 code = ErrorCode.of(chunk.acknowledge_error_code)
                 self._answered(acknowledgement, code, chunk.acknowledge_error_message, retry=True)

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from clients.consumer.scripted_cluster import SERVED, Call, ScriptedCluster
+from waiting import wait_until
 
+from kafkapy import ConsumerRecord, KafkaShareConsumer
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.api_versions import ApiVersionsResponse
 from kafkapy.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -328,3 +330,20 @@ class ShareCluster(ScriptedCluster):
         return ShareAcknowledgeResponse(
             acquisition_lock_timeout_ms=self.lock_ms if call.version >= 2 else 0, responses=topics
         )
+
+
+def read(consumer: KafkaShareConsumer, count: int, **arguments: Any) -> list[ConsumerRecord]:
+    """One poll that has so many records."""
+    found: list[ConsumerRecord] = []
+
+    def got() -> bool:
+        found[:] = consumer.poll_batch(timeout_ms=100, **arguments)
+        return bool(found)
+
+    wait_until(got, "records")
+    assert len(found) == count
+    return found
+
+
+def every(cluster: ShareCluster, state: str, partition: int = 0) -> Callable[[], bool]:
+    return lambda: set(cluster.state_of("jobs", partition).values()) == {state}
