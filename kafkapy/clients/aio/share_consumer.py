@@ -37,11 +37,7 @@ T = TypeVar("T")
 
 
 class AIOKafkaShareConsumer(StartedClient):
-<<<<<<< HEAD
-    """Reads records as a member of a share group, a worker at a queue.
-=======
     """Reads records as a member of a share group, a queue's worker (KIP-932).
->>>>>>> queuesd
 
         async with AIOKafkaShareConsumer("jobs", group_id="workers", bootstrap_servers="localhost:9092") as consumer:
             async for record in consumer:

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Acknowledgements to the brokers, and the records that a consumer has acquired.
-=======
 """Acknowledgements from the user to the brokers, and a consumer's acquired records.
->>>>>>> queuesd
 
     user:   AcquiredPartition: HELD -> ACCEPT, RELEASE, REJECT, RENEW      acknowledge(), or the next poll
     loop:   Deliveries.collect() -> Acknowledgement (one per chunk)  ->  its broker  ->  finish(None or the error)

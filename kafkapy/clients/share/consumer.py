@@ -33,11 +33,7 @@ Records = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class KafkaShareConsumer(AttendedConsumer):
-<<<<<<< HEAD
-    """Reads records as a member of a share group, a worker at a queue.
-=======
     """Reads records as a member of a share group, a queue's worker (KIP-932).
->>>>>>> queuesd
 
         for record in KafkaShareConsumer("jobs", group_id="workers", bootstrap_servers="localhost:9092"):
             work(record.value)
