@@ -355,9 +355,5 @@ class ShareManager:
             self._table.drop_partition(group_id, topic_id.bytes, partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def member_gone(self, group_id: str, member_id: str) -> None:
-        """Its records come back when its share session or locks end, as in Kafka.
-
-        An earlier release would not count the delivery, and a record that stops its consumers would never reach the
-        delivery count limit.
-        """
+        """Its records come back when its share session or locks end, as in Kafka."""
         logger.debug("Member %s of share group %s is gone", member_id, group_id)

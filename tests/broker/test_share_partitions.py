@@ -241,7 +241,7 @@ def test_the_end_of_a_connection_gives_records_back(start: Callable[[], KafkaSer
     first, second = Member(server, topic), Member(server, topic)
     assert first.acquire() == [(0, 0, 1)]
     first.client.socket.close()
-    assert second.acquire() == [(0, 0, 1)]
+    assert second.acquire() == [(0, 0, 2)]
     assert second.acknowledge((0, 0, [ACCEPT])) == ErrorCode.NONE
 
 

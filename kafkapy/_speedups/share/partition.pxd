@@ -6,8 +6,8 @@ different ways: then it has one state for each offset.
 
     available     acquire: acquired, delivery count + 1
     acquired      accept: acknowledged | reject, gap: archived | release, time-out of the lock: available, or archived
-                  when the delivery count has reached its limit | renew: a later time-out | the session ends: available
-                  with delivery count - 1, because the member may never have seen the records
+                  when the delivery count has reached its limit | renew: a later time-out | the session ends: as a
+                  release
     acknowledged, archived        final; the start offset moves over them
     archiving     what archived is for rejected and exhausted records of a group with dead letters, until
                   `share_dead_lettered`

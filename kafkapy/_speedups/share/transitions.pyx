@@ -24,7 +24,6 @@ from kafkapy._speedups.share.layout cimport (
 from kafkapy._speedups.share.window cimport (
     NEVER_MS,
     NO_TRANSITION,
-    RETURNED,
     RecordSlot,
     ShareBatch,
     Window,
@@ -183,8 +182,10 @@ cdef int16_t window_acknowledge(Window* window, int32_t member, const Acknowledg
 # ---- sessions and time-outs ------------------------------------------------------------------------------------------
 
 cdef void return_slot(Window* window, ShareBatch* batch, RecordSlot* slot, int64_t first, int64_t last) noexcept nogil:
-    slot_begin(window, batch, slot, last - first + 1, RETURNED)
-    note_change(window, first, last, SHARE_AVAILABLE, slot.delivery_count - 1, True)
+    """Releases records of a session that ends. The delivery counts, although the member may not have seen them."""
+    cdef int8_t state = state_after(window, slot, ACKNOWLEDGE_RELEASE)
+    slot_begin(window, batch, slot, last - first + 1, state)
+    note_change(window, first, last, state, slot.delivery_count, True)
 
 
 cdef void window_release_member(Window* window, int32_t member) noexcept nogil:

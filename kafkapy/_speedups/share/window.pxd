@@ -33,7 +33,6 @@ from kafkapy._speedups.share.layout cimport (
 cdef enum:
     NO_MEMBER = -1
     NO_TRANSITION = -1
-    RETURNED = 5                # a pending transition: available, and the delivery does not count
     LEAST_THROTTLED = 2         # deliveries before the first that may be throttled
     NEVER_MS = -1
 
@@ -42,7 +41,7 @@ cdef struct RecordSlot:         # one record, or all records of a uniform batch
     int32_t member              # its owner while it is acquired, else NO_MEMBER
     int16_t delivery_count
     int8_t state                # ShareRecordState
-    int8_t pending              # the state that follows when the write has ended, RETURNED or NO_TRANSITION
+    int8_t pending              # the state that follows when the write has ended, or NO_TRANSITION
 
 cdef cppclass ShareBatch:
     int64_t first

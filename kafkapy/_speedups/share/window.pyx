@@ -312,10 +312,7 @@ cdef void slot_commit(Window* window, ShareBatch* batch, RecordSlot* slot, int64
     cdef int8_t state = slot.pending
     slot_lose_owner(window, batch, slot, count)
     slot.pending = NO_TRANSITION
-    if state == RETURNED:
-        slot.delivery_count -= 1
-        become_available(batch, slot, count)
-    elif state == SHARE_AVAILABLE:
+    if state == SHARE_AVAILABLE:
         become_available(batch, slot, count)
     else:
         slot.state = state

@@ -21,7 +21,6 @@ from speedups.share.share_steps import (
     NONE,
     RELEASE,
     RENEW,
-    RETURNED,
 )
 
 from kafkapy._speedups.testing.share_partition import SharePartition
@@ -170,8 +169,8 @@ class ShareModel:
         changed = False
         for offset, record in self.records.items():
             if record.is_locked and record.member == member:
-                record.pending = RETURNED
-                self.changes[offset] = (AVAILABLE, record.count - 1), True
+                record.pending = AVAILABLE if record.count < self.limit else self._put_aside()
+                self.changes[offset] = (record.pending, record.count), True
                 changed = True
         return changed
 
@@ -220,8 +219,7 @@ class ShareModel:
             assert pending is not None
             if stored:
                 record.member = None
-                record.count -= pending == RETURNED
-                record.state = AVAILABLE if pending == RETURNED else pending
+                record.state = pending
             elif record.deadline_ms <= now_ms:
                 self._expire(offset)
             became_available = became_available or record.state == AVAILABLE

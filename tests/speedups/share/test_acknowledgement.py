@@ -18,7 +18,6 @@ from speedups.share.share_steps import (
     REJECT,
     RELEASE,
     RENEW,
-    RETURNED,
     acknowledge,
     fetch,
     kind,
@@ -346,18 +345,27 @@ def test_another_time_out_holds_for_later_locks() -> None:
 # ---- sessions ----
 
 
-def test_a_session_that_ends_gives_its_records_back_uncounted() -> None:
+def test_a_session_that_ends_gives_its_records_back() -> None:
     share = held(4)
     fetch(share, B, log(5, 10))
     acknowledge(share, A, 0, 0, ACCEPT)
     acknowledge(share, B, 9, 9, RELEASE)
     write(share)
     assert share.release_member(A) == 2
-    assert runs(share)[0] == (1, 4, ACQUIRED, 1, A, RETURNED)
-    assert write(share) == [(1, 4, AVAILABLE, 0)]
-    assert runs(share)[:2] == [(1, 4, AVAILABLE, 0, None, None), (5, 8, ACQUIRED, 1, B, None)]
-    assert fetch(share, B, log(0, 5)) == [(1, 4, 1)]
+    assert runs(share)[0] == (1, 4, ACQUIRED, 1, A, AVAILABLE)
+    assert write(share) == [(1, 4, AVAILABLE, 1)]
+    assert runs(share)[:2] == [(1, 4, AVAILABLE, 1, None, None), (5, 8, ACQUIRED, 1, B, None)]
+    assert fetch(share, B, log(0, 5)) == [(1, 4, 2)]
     assert share.describe()["members"] == 1
+
+
+@pytest.mark.parametrize(("dead_letters", "state"), [(False, ARCHIVED), (True, ARCHIVING)])
+def test_a_session_that_ends_at_the_delivery_limit_puts_its_records_aside(dead_letters: bool, state: int) -> None:
+    share = SharePartition(delivery_limit=1, dead_letters=dead_letters)
+    fetch(share, A, log(0, 5))
+    assert share.release_member(A) == 1
+    assert write(share) == [(0, 4, state, 1)]
+    assert fetch(share, B, log(0, 5)) == []
 
 
 def test_a_session_that_ends_loses_nothing_when_the_write_fails() -> None:

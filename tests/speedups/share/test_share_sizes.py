@@ -98,7 +98,7 @@ def test_many_members() -> None:
         acknowledge(share, members[offset], offset, offset, ACCEPT)
     write(share)
     assert share.describe()["members"] == 0
-    assert [run[:4] for run in runs(share)] == [(0, WINDOW // 2 - 1, 0, 0), (WINDOW // 2, WINDOW - 1, 2, 1)]
+    assert [run[:4] for run in runs(share)] == [(0, WINDOW // 2 - 1, 0, 1), (WINDOW // 2, WINDOW - 1, 2, 1)]
 
 
 def test_members_that_come_and_go_take_no_memory() -> None:

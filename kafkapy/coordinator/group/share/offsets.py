@@ -111,7 +111,7 @@ class ShareOffsetOperations:
         return Result(group.epoch, [records_of.state_partitions(group_id, after)], written)
 
     def end_alter(self, group_id: str, topics: StateTopics, failed: Iterable[ShareKey]) -> Result[None]:
-        """Write the outcomes of an alteration: new states but for failed partitions."""
+        """Write the outcomes of an alteration; failed partitions get no new state."""
         self._initialization.unmark(group_id, topics)
         return Result(None, self._initialization.outcomes(group_id, *split(topics, failed)))
 

@@ -394,7 +394,7 @@ def test_the_final_epoch_releases_the_records(shares: ShareBroker, holder: Membe
     shares.serve()
     assert holder.fetch(epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert shares.emptied == ["g"]
-    assert ranges(shares.member("next").fetch([T])) == [(1, 3, 1)]
+    assert ranges(shares.member("next").fetch([T])) == [(1, 3, 2)]
 
 
 def test_the_end_of_a_connection_releases_the_records(shares: ShareBroker, holder: Member) -> None:
@@ -403,7 +403,7 @@ def test_the_end_of_a_connection_releases_the_records(shares: ShareBroker, holde
     assert exchange.kind == "parked"
     holder.driver.disconnect()
     shares.serve()
-    assert ranges(waiter.answer(exchange)) == [(0, 3, 1)]
+    assert ranges(waiter.answer(exchange)) == [(0, 3, 2)]
     assert shares.shares.counters()["sessions"] == 1
 
 
