@@ -14,6 +14,7 @@ from kafkapy.config.properties import Properties, load_properties
 from kafkapy.config.single_node import QUICK_START
 from kafkapy.errors import KafkaError
 from kafkapy.tools.log_setup import configure_logging
+from kafkapy.tools.supervisor import READY, notify
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
@@ -109,11 +110,12 @@ def _quick_start() -> Properties:
 
 
 def _started() -> None:
-    """Freeze existing objects, and switch the garbage collection on."""
+    """Freeze existing objects, switch the garbage collection on, and tell the service manager."""
     gc.freeze()
     # What a request makes is gone when it is answered, without any collection; the fewer find it alive, the better.
     gc.set_threshold(GARBAGE_LOOK, 20, 20)
     gc.enable()
+    notify(READY)
 
 
 def _fail(sentence: str) -> NoReturn:

@@ -291,8 +291,8 @@ def test_a_tight_machine(machine: Machine, name: str, text: str, subject: str, s
 
 def test_limits_that_say_max_are_none(machine: Machine) -> None:
     host = machine(ROOMY | {"sys/fs/cgroup/memory.max": "max"})
-    assert host.least_of_cgroup("memory.max") is None
-    assert Host(Path("/nowhere")).least_of_cgroup("memory.max") is None
+    assert host.least_of_cgroups("memory.max") is None
+    assert Host(Path("/nowhere")).least_of_cgroups("memory.max") is None
 
 
 def test_threads_grow_with_the_configuration() -> None:

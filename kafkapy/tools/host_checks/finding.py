@@ -78,23 +78,20 @@ class Host:
         text = self.text(path)
         return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
-    def least_of_cgroup(self, name: str) -> int | None:
-        """The smallest number in a file of this process's cgroup and those above it (cgroup v2).
-
-        None without a limit, and without cgroups.
-        """
+    def of_cgroups(self, name: str) -> list[str]:
+        """The contents of a file of this process's cgroup and of those above it (cgroup v2), the own one first."""
         lines = (self.text("proc/self/cgroup") or "").splitlines()
         own = next((line for line in lines if line.startswith("0::")), None)
         if own is None:
-            return None
-        place = Path("sys/fs/cgroup") / own.removeprefix("0::").lstrip("/")
+            return []
         top = Path("sys/fs/cgroup")
-        found = []
-        for folder in (place, *place.parents):
-            if folder == top or top in folder.parents:
-                number = self.number(str(folder / name))
-                found += [] if number is None else [number]
-        return min(found, default=None)
+        place = top / own.removeprefix("0::").lstrip("/")
+        folders = [each for each in (place, *place.parents) if each == top or top in each.parents]
+        return [text for each in folders if (text := self.text(str(each / name))) is not None]
+
+    def least_of_cgroups(self, name: str) -> int | None:
+        """The smallest number in such a file, None without a limit."""
+        return min((int(text) for text in self.of_cgroups(name) if text.isascii() and text.isdigit()), default=None)
 
 
 @dataclass(frozen=True, slots=True)

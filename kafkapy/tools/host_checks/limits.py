@@ -80,7 +80,7 @@ def threads_of(config: BrokerConfig) -> int:
 
 def _threads(config: BrokerConfig, host: Host) -> Finding:
     needed = threads_of(config)
-    limits = {"TasksMax of the systemd unit (pids.max)": host.least_of_cgroup("pids.max")}
+    limits = {"TasksMax of the systemd unit (pids.max)": host.least_of_cgroups("pids.max")}
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     if hard != resource.RLIM_INFINITY and os.geteuid() != 0:
         limits["LimitNPROC of the systemd unit (ulimit -u)"] = hard
@@ -106,7 +106,7 @@ def _maps(host: Host, segments: int) -> Finding:
 
 def _memory(config: BrokerConfig, host: Host) -> Finding:
     total = _of_meminfo(host, "MemTotal")
-    limit = host.least_of_cgroup("memory.max")
+    limit = host.least_of_cgroups("memory.max")
     have = min((each for each in (total, limit) if each is not None), default=None)
     if have is None:
         return unknown("memory", "/proc/meminfo cannot be read")
@@ -135,9 +135,9 @@ def _swap(host: Host) -> Iterator[Finding]:
 
 def _processors(host: Host) -> Finding:
     cores = float(len(os.sched_getaffinity(0)))
-    quota, _, period = (host.text("sys/fs/cgroup/cpu.max") or "").partition(" ")
-    if quota.isdigit() and period.isdigit() and int(period):
-        cores = min(cores, int(quota) / int(period))
+    for quota, _, period in (text.partition(" ") for text in host.of_cgroups("cpu.max")):
+        if quota.isdigit() and period.isdigit() and int(period):
+            cores = min(cores, int(quota) / int(period))
     if cores < 1:
         why = "The kernel stops all threads of the broker for the rest of each period, and requests wait so long."
         return warning("processors", f"{cores:g} cores", "Give the broker one core or more (CPUQuota, --cpus).", why)
