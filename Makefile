@@ -194,7 +194,7 @@ wheel: build
 # docs/configuration.md, then the site in build/site. Works without a network once the packages are installed.
 docs: build $(STAMPS)/test-venv
 	$(BIN)/python -m kafkapy.config.reference
-	$(BIN)/python scripts/site.py $(ARGS)
+	$(BIN)/python scripts/docs_site.py $(ARGS)
 
 clean:
 	rm -rf build dist *.egg-info
