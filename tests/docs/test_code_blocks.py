@@ -357,6 +357,15 @@ def test_the_script_that_moves_a_directory(tmp_path: Path) -> None:
         assert next(consumer).value == b"moved"
 
 
+def test_the_installation_of_the_unit_copies_files_that_exist() -> None:
+    """systemd does not run here: the files, and the order in which the user is made and used."""
+    text = block("deploy.md", "systemd")
+    files = re.findall(r"deploy/\S+", text)
+    assert len(files) == 3
+    assert all((ROOT / each).is_file() for each in files)
+    assert text.index("systemd-sysusers") < text.index("-g kafkapy") < text.index("systemctl enable --now kafkapy")
+
+
 # --- commands that are shown only ---------------------------------------------------------------------------------
 
 
@@ -368,7 +377,8 @@ def shown_commands() -> Iterator[tuple[str, str]]:
         parts += re.findall(r"(?:^    [^\n]*\n)+", FENCE.sub("", text), re.MULTILINE)
         for part in parts:
             for line in textwrap.dedent(part).replace("\\\n", " ").splitlines():
-                for command in re.split(r"\s[|;&]+\s|\$\(", line):
+                inner = re.findall(r"\$\((kafkapy [^)]*)\)", line)
+                for command in (*re.split(r"\s[|;&]+\s", re.sub(r"\$\([^)]*\)", "X", line)), *inner):
                     words = command.strip()
                     if words.startswith("kafkapy ") and "<<" not in words:
                         yield page.name, words
@@ -376,7 +386,7 @@ def shown_commands() -> Iterator[tuple[str, str]]:
 
 def parse(line: str) -> None:
     """Find the command and check its options, without running it. click.UsageError."""
-    words = shlex.split(line.partition(" #")[0].rstrip(")"))[1:]
+    words = shlex.split(line.partition(" #")[0])[1:]
     for mark in (">", "<", ">>", "2>"):
         if mark in words:
             del words[words.index(mark) : words.index(mark) + 2]
