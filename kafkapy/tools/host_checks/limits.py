@@ -30,7 +30,6 @@ OTHER_THREADS: Final = 32
 BASE_MEMORY: Final = 128 << 20
 """Bytes of the interpreter, the modules and the caches under load, rounded up (docs/performance.md, W6)."""
 MOST_SWAPPINESS: Final = 10
-MICROSECONDS: Final = 1_000_000
 
 
 def check(subject: Subject) -> Iterator[Finding]:
