@@ -121,7 +121,7 @@ def _store(config: BrokerConfig) -> Iterator[Finding]:
         subject = f"{config.metadata_store} {server[0]}:{server[1]}"
         if server not in failures:
             yield satisfied(subject, "accepts connections")
-        elif len(failures) == len(servers):
+        elif all(each in failures for each in servers):
             why = "The broker does not start without its metadata store."
             yield problem(subject, failures[server], change, why)
         else:
