@@ -88,7 +88,7 @@ def _shows_password(text: str) -> bool:
 
 
 def read_properties(path: str | None, overrides: Sequence[str]) -> Properties:
-    """The keys of a file, without one those of a quick start, and the overrides. ConfigError."""
+    """The keys of a file or of a quick start, with the overrides. ConfigError."""
     return (load_properties(path) if path is not None else _quick_start()).override(overrides)
 
 

@@ -1,4 +1,4 @@
-"""`kafkapy doctor`: looks at the machine and the configuration of a broker, and says what to change and why.
+"""`kafkapy doctor`: looks at a broker's machine and configuration, and advises changes.
 
 It connects to nothing but the servers of the metadata store, and changes nothing. Apache Kafka has no counterpart.
 """
@@ -80,7 +80,7 @@ def doctor(properties: str | None, overrides: tuple[str, ...], show_all: bool, a
 
 
 def findings(properties: str | None, overrides: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    """(area, finding) of each check. A configuration that cannot be read is a finding, and ends the others."""
+    """(area, finding) of each check; a configuration that cannot be read ends them."""
     from kafkapy.tools.broker_run import broker_config, read_properties
     from kafkapy.tools.host_checks import clock, configuration, disks, limits, ports, versions
     from kafkapy.tools.host_checks.finding import Subject, problem

@@ -1,4 +1,4 @@
-"""`kafkapy storage`: the identity of log directories, for tools that format them before the first start.
+"""`kafkapy storage`: the identity of log directories, for tools that format them.
 
 Counterpart of kafka-storage.sh. A broker of kafkapy formats its directories itself at its first start; these commands
 give a new cluster an id that is known before.

@@ -31,7 +31,7 @@ WRITTEN_FILES: Final = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMA
 
 
 class KernelClock(NamedTuple):
-    """The kernel's view of its clock: whether a daemon keeps it right, and the largest error."""
+    """The kernel's view of its clock: synchronised or not, and the largest error."""
 
     synchronised: bool
     error_ms: float

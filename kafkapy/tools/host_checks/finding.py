@@ -31,7 +31,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result: a fact, and for a warning or a problem the change and its reason. Immutable."""
+    """A fact, and for a fault the change and its reason. Immutable."""
 
     subject: str
     status: Status
@@ -67,7 +67,7 @@ class Host:
     root: Path = Path("/")
 
     def text(self, path: str) -> str | None:
-        """The content of a file without blanks around it, None when it cannot be read."""
+        """The stripped content of a file, None when it cannot be read."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
@@ -79,7 +79,7 @@ class Host:
         return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
     def of_cgroups(self, name: str) -> list[str]:
-        """The contents of a file of this process's cgroup and of those above it (cgroup v2), the own one first."""
+        """The contents of a file in the process's cgroups (v2), the own one first."""
         lines = (self.text("proc/self/cgroup") or "").splitlines()
         own = next((line for line in lines if line.startswith("0::")), None)
         if own is None:

@@ -72,7 +72,7 @@ def _is_reserved(port: int, text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a listener on a host; False for a name that does not resolve."""
+    """Whether only this machine reaches a listener on a host."""
     return bool(host) and _all_loopback(_resolve(host))
 
 
@@ -134,9 +134,9 @@ def _connect(server: tuple[str, int]) -> None:
 
 
 def store_servers(config: BrokerConfig) -> list[tuple[str, int]]:
-    """(host, port) of each server of the metadata store; none for a store inside of the broker."""
+    """(host, port) of each server of the metadata store."""
     if config.metadata_store == "zookeeper":
-        from kazoo.hosts import collect_hosts
+        from kazoo.hosts import collect_hosts  # type: ignore[import-untyped]
 
         return [(host, int(port)) for host, port in collect_hosts(config.get_str("zookeeper.connect"))[0]]
     if config.metadata_store == "etcd":

@@ -40,7 +40,7 @@ def check_installation() -> Iterator[Finding]:
     yield satisfied("system", f"{release.sysname} {release.release}, {release.machine}, {libc}")
     if os.geteuid() == 0:
         why = "A broker without privileges cannot harm the machine, and its files then belong to its user."
-        change = "Run the broker, and this command, as a separate user (deploy/systemd/kafkapy.service)."
+        change = "Run the broker, and this command, as a separate user."
         yield warning("user", "root", change, why)
     yield from _kernels()
     yield from _plugins()
