@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kafkapy.errors import KafkaError
+from kafkapy.errors import KafkaError, PluginError
 from kafkapy.tools.options import json_option, one_sentence
 from kafkapy.tools.output import Column, Output
 
@@ -87,10 +87,17 @@ def findings(properties: str | None, overrides: Sequence[str]) -> Iterator[tuple
 
     try:
         config, _ = broker_config(read_properties(properties, overrides))
+    except PluginError as error:
+        installation = [each for each in versions.check_installation() if each.subject != "plugins"]
+        change = "Install its distribution again, uninstall it, or disable the plugin."
+        why = "The broker starts with all of its plugins or not at all."
+        found = problem("plugins", one_sentence(error), change, why)
+        yield from (("versions", each) for each in (*installation, found))
+        return
     except KafkaError as error:
         yield from (("versions", each) for each in versions.check_installation())
         why = "The broker does not start with it."
-        yield "configuration", problem(properties or "--override", one_sentence(error), "Correct the key.", why)
+        yield "configuration", problem(properties or "--override", one_sentence(error), "Correct the key, or the path.", why)
         return
     subject = Subject(config, properties=properties)
     areas: Mapping[str, Callable[[Subject], Iterator[Finding]]] = {

@@ -123,6 +123,24 @@ def test_a_wrong_file_is_one_problem_with_its_line(tmp_path: Path) -> None:
     assert row["status"] == "problem"
 
 
+def test_a_plugin_that_cannot_be_loaded_is_no_fault_of_a_key(tmp_path: Path) -> None:
+    information = tmp_path / "broken-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Name: broken\nVersion: 1\n")
+    (information / "entry_points.txt").write_text("[kafkapy]\nbroken = module_of_no_file\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "kafkapy.tools.cli", "doctor", "--json"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1, done.stderr
+    [row] = [row for row in json.loads(done.stdout) if row["status"] == "problem"]
+    assert (row["area"], row["subject"]) == ("versions", "plugins")
+    assert "module_of_no_file" in row["found"] and "kafkapy.plugins.disabled=broken" in row["found"]
+
+
 def test_an_override_wins_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\n")
