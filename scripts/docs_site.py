@@ -182,7 +182,7 @@ def main(arguments: Sequence[str]) -> int:
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--config-file", ROOT / "mkdocs.yml",
          "--site-dir", place],
-        cwd=ROOT, check=False,
+        cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=False,
     )  # fmt: skip
     if done.returncode == 0:
         write_list_of_versions(given.site.resolve())

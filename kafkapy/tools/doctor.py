@@ -97,7 +97,8 @@ def findings(properties: str | None, overrides: Sequence[str]) -> Iterator[tuple
     except KafkaError as error:
         yield from (("versions", each) for each in versions.check_installation())
         why = "The broker does not start with it."
-        yield "configuration", problem(properties or "--override", one_sentence(error), "Correct the key, or the path.", why)
+        change = "Correct the key, or the path."
+        yield "configuration", problem(properties or "--override", one_sentence(error), change, why)
         return
     subject = Subject(config, properties=properties)
     areas: Mapping[str, Callable[[Subject], Iterator[Finding]]] = {
