@@ -187,6 +187,7 @@ def main(arguments: Sequence[str]) -> int:
     if done.returncode == 0:
         write_list_of_versions(given.site.resolve())
         print(place / "index.html")
+        print(f"search and versions need a server: {sys.executable} -m http.server -d {given.site}")
     return done.returncode
 
 
