@@ -16,7 +16,7 @@ export PYTHON
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build serve cluster test quick test-spark test-spark-tables lint asan tsan soak mutants perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel wheels fresh-system container-check docs clean
+.PHONY: help build serve cluster test quick test-spark test-spark-tables lint asan tsan soak mutants perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel wheels fresh-system docs clean
 
 help:
 	@echo 'build         .venv with kafkapy-server in it'
@@ -41,7 +41,6 @@ help:
 	@echo 'wheel         a wheel in dist/ for this machine'
 	@echo 'wheels        manylinux wheels for each Python of this machine, an sdist and a bill of materials in dist/'
 	@echo 'fresh-system  installs and uses those wheels on fresh Debian systems without a compiler (root)'
-	@echo 'container-check  builds the container file with buildah and uses the container (root)'
 	@echo 'docs          docs/configuration.md, and the documentation as a site in build/site'
 	@echo 'clean         remove what was built, but not .venv'
 
@@ -186,10 +185,6 @@ wheels: build
 # Those wheels on fresh Debian systems without a compiler, as a new user would use them. Root only.
 fresh-system:
 	scripts/fresh-system $(ARGS)
-
-# The container file, built and used without a registry. Root only.
-container-check:
-	scripts/container-check
 
 wheel: build
 	rm -rf build/lib.* build/bdist.* build/kernels/wheel
