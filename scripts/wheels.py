@@ -4,7 +4,8 @@
 
 Each wheel is compiled in a copy of the work tree by the Python it is for, and repaired by auditwheel: lz4, zstd,
 snappy, zlib and OpenSSL lie in it, and its tag names the oldest glibc that it runs on. Two runs on one commit make
-the same bytes. `--reuse` takes the kernels that are built in place already, which is quick, and no release.
+the same bytes. `--reuse` takes the kernels that are built in place already, for the Python that runs the script:
+quick, and no release.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ def build_wheel(python: str, dist: Path, stamp: str, reuse: bool) -> Path:
         copy_of_tree(tree, reuse)
         bin_ = tools(directory / "venv", python, *TOOLS)
         variables = {"SOURCE_DATE_EPOCH": stamp, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
-        run(bin_ / "python", "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "--no-index",
+        # Modules that are built in place are current only for the environment that built them.
+        builder = sys.executable if reuse else bin_ / "python"
+        run(builder, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "--no-index",
             "-w", directory / "plain", tree, **variables)  # fmt: skip
         [plain] = (directory / "plain").glob("*.whl")
         run(bin_ / "auditwheel", "repair", "-w", directory / "repaired", plain, **variables)
@@ -165,7 +168,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--directory", type=Path, default=ROOT / "dist")
     parser.add_argument("--no-bill", action="store_true", help="no bill of materials, which needs PyPI")
     given = parser.parse_args(arguments)
-    chosen = given.python or pythons()
+    chosen = [sys.executable] if given.reuse else given.python or pythons()
     if not chosen:
         sys.exit(f"wheels.py: no Python 3.{OLDEST} to 3.{NEWEST} with venv and headers is here")
     dist, stamp = given.directory.resolve(), commit_time()
