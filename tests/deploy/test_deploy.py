@@ -24,6 +24,7 @@ from kafkapy.config.properties import Properties, load_properties, parse_propert
 from kafkapy.testing.broker import Broker
 from kafkapy.version import __version__
 
+pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 CONTAINERFILES = sorted((DEPLOY / "container").glob("Containerfile*"))
@@ -35,7 +36,7 @@ PROGRAMS = Path(sys.executable).parent
 
 
 def run(*command: object) -> str:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -91,7 +92,7 @@ def unit_for_this_machine(tmp_path: Path) -> Path:
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     said = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit_for_this_machine(tmp_path))],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert [line for line in said.stderr.splitlines() if UNIT.name in line] == []
     assert said.returncode == 0, said.stderr
