@@ -103,6 +103,7 @@ def main() -> int:
             )
             check("TLS works", next(reader).value == b"secret")
             reader.close()
+            tool("topics", "create", "lines", "-b", plain)
             tool("produce", "lines", "-b", plain, stdin="one\ntwo\n")
             check("the command line works", tool("consume", "lines", "-b", plain).split() == ["one", "two"])
             check("lag is zero", "codecs" in tool("groups", "describe", "smoke", "-b", plain))
