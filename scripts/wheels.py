@@ -3,8 +3,8 @@
     scripts/wheels.py [--python python3.12]... [--reuse] [--directory dist]
 
 Each wheel is compiled in a copy of the work tree by the Python it is for, and repaired by auditwheel: lz4, zstd,
-snappy and OpenSSL lie in it, and its tag names the oldest glibc that it runs on. Two runs on one commit make
-the same bytes. `--reuse` takes the kernels that are built in place already, for the Python that runs the script:
+snappy and OpenSSL lie in it, and its tag names the oldest glibc that it runs on. Times inside are
+those of the commit. `--reuse` takes the kernels that are built in place already, for the Python that runs the script:
 quick, and no release.
 """
 
