@@ -16,7 +16,7 @@ export PYTHON
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build serve cluster test quick test-spark test-spark-tables lint asan tsan soak mutants perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel docs clean
+.PHONY: help build serve cluster test quick test-spark test-spark-tables lint asan tsan soak mutants perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel wheels fresh-system docs clean
 
 help:
 	@echo 'build         .venv with kafkapy-server in it'
@@ -38,8 +38,10 @@ help:
 	@echo 'interop-java  Apache Kafka beside the broker: its command-line tools, and every answer compared'
 	@echo 'interop-java-old  our clients on Apache Kafka 2.1, 2.8, 3.3 and 3.6'
 	@echo 'interop-spark the Spark connector beside the one of Spark itself: options, errors, schema, tasks, checkpoints'
-	@echo 'wheel         a wheel in dist/'
-	@echo 'docs          write docs/configuration.md anew'
+	@echo 'wheel         a wheel in dist/ for this machine'
+	@echo 'wheels        manylinux wheels for each Python of this machine, an sdist and a bill of materials in dist/'
+	@echo 'fresh-system  installs and uses those wheels on fresh Debian systems without a compiler (root)'
+	@echo 'docs          docs/configuration.md, and the documentation as a site in build/site'
 	@echo 'clean         remove what was built, but not .venv'
 
 # --- set-up -------------------------------------------------------------------------------------------------------
@@ -64,7 +66,7 @@ $(STAMPS)/install: $(STAMPS)/kernels pyproject.toml setup.py
 	@touch $@
 
 $(STAMPS)/test-venv: $(STAMPS)/venv pyproject.toml
-	$(BIN)/python scripts/requirements.py test lint > build/requirements-test.txt
+	$(BIN)/python scripts/requirements.py test lint deploy docs > build/requirements-test.txt
 	$(PIP) install -q -r build/requirements-test.txt
 	@scripts/system-packages kerberos
 	$(BIN)/python scripts/requirements.py gssapi > build/requirements-gssapi.txt
@@ -175,13 +177,24 @@ interop-java-old: build $(STAMPS)/test-venv
 
 # --- making -------------------------------------------------------------------------------------------------------
 
+# Wheels with their libraries inside for each Python 3.11 to 3.14 of this machine, an sdist, and a bill of materials, in dist/.
+# ARGS="--python python3.12" for one, ARGS=--reuse for a quick look.
+wheels: build
+	$(BIN)/python scripts/wheels.py $(ARGS)
+
+# Those wheels on fresh Debian systems without a compiler, as a new user would use them. Root only.
+fresh-system:
+	scripts/fresh-system $(ARGS)
+
 wheel: build
 	rm -rf build/lib.* build/bdist.* build/kernels/wheel
 	$(PIP) wheel -q --no-build-isolation --no-deps -w dist .
 	@ls dist/*.whl
 
-docs: build
+# docs/configuration.md, then the site in build/site. Works without a network once the packages are installed.
+docs: build $(STAMPS)/test-venv
 	$(BIN)/python -m kafkapy.config.reference
+	$(BIN)/python scripts/docs_site.py $(ARGS)
 
 clean:
 	rm -rf build dist *.egg-info

@@ -40,10 +40,16 @@ from setuptools.errors import CompileError, LinkError
 
 BUILD = Path("build")
 PR_SET_PDEATHSIG = 1
-NEEDED = (
-    "Building needs, on Debian: "
-    "apt install g++ python3-dev liblz4-dev libzstd-dev libsnappy-dev zlib1g-dev libssl-dev"
-)
+HEADERS = {
+    "python3-dev": "Python.h",
+    "liblz4-dev": "lz4frame.h",
+    "libzstd-dev": "zstd.h",
+    "libsnappy-dev": "snappy-c.h",
+    "zlib1g-dev": "zlib.h",
+    "libssl-dev": "openssl/ssl.h",
+}
+# A header of each package of Debian that the kernels are compiled with.
+NEEDED = f"Building needs, on Debian: apt install g++ {' '.join(HEADERS)}"
 CYTHON = f"{Path(Cython.__file__).parent}{os.sep}"
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 
@@ -110,6 +116,11 @@ class BuildKernels(build_ext):
         waiting = [kernel for kernel in (Kernel(self, ext) for ext in self.extensions) if not kernel.is_current()]
         if not waiting:
             return
+        missing = missing_packages(self.compiler)
+        if missing:
+            verb = "is" if len(missing) == 1 else "are"
+            said = f"{', '.join(missing)} {verb} missing: apt install {' '.join(missing)}"
+            raise CompileError(f"kafkapy cannot be built: {said}")
         # The largest first: what starts last is what all wait for.
         waiting.sort(key=lambda kernel: -kernel.size())
         jobs = self.parallel if isinstance(self.parallel, int) and self.parallel > 1 else len(os.sched_getaffinity(0))
@@ -387,6 +398,18 @@ def digest_of_file(path: str) -> str:
 def digest_of_headers(paths: tuple[str, ...]) -> str:
     """A digest of the headers of a kernel."""
     return digest_of([(path, digest_of_file(path)) for path in paths])
+
+
+def missing_packages(compiler: Any) -> list[str]:
+    """The packages of Debian that are not there, by one run of the preprocessor."""
+    lines = [f"#if !__has_include(<{header}>)\n?{package}\n#endif" for package, header in HEADERS.items()]
+    folders = [f"-I{folder}" for folder in compiler.include_dirs]
+    command = [*compiler.compiler_cxx, *folders, "-E", "-P", "-x", "c++", "-"]
+    try:
+        done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True)
+    except OSError:
+        return ["g++", *HEADERS]
+    return [line[1:] for line in done.stdout.splitlines() if line.startswith("?")]
 
 
 @cache

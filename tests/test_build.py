@@ -213,6 +213,23 @@ def test_a_kernel_that_does_not_compile_says_what_building_needs(tree: Tree) -> 
     assert tree.build() == ["compiling second"]
 
 
+def test_a_machine_without_a_compiler_says_so_in_one_sentence(tree: Tree) -> None:
+    tree.edit("shared.pxd", "value + 1", "value + 10")
+    last = tree.build(fails=True, CXX="/nowhere/g++", CC="/nowhere/gcc")[-1]
+    assert last.startswith("error: kafkapy cannot be built: g++, python3-dev, liblz4-dev")
+    assert "apt install g++ python3-dev liblz4-dev" in last
+
+
+def test_a_machine_without_a_library_names_its_package(tree: Tree) -> None:
+    tree.edit("shared.pxd", "value + 1", "value + 10")
+    script = tree.path / "scripts" / "build_kernels.py"
+    script.write_text(script.read_text().replace('"snappy-c.h"', '"no-such-header.h"'))
+    assert tree.build(fails=True)[-1] == (
+        "error: kafkapy cannot be built: libsnappy-dev is missing: apt install libsnappy-dev"
+    )
+    assert tree.answer("base.first") == 1, "the old kernel is still there"
+
+
 def test_a_kernel_that_cython_refuses_is_named(tree: Tree) -> None:
     tree.edit("second.pyx", "of_second(0)", "of_nobody(0)")
     lines = tree.build(fails=True)

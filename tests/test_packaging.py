@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -11,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import wheels
 
 ROOT = Path(__file__).parent.parent
 TESTING = ROOT / "kafkapy" / "_speedups" / "testing"
@@ -27,22 +27,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel of the work tree, made in a copy: kernels that are built already are only packed."""
     directory = tmp_path_factory.mktemp("wheel")
     copy, dist = directory / "tree", directory / "dist"
-    copy.mkdir()
-    shutil.copytree(ROOT / "kafkapy", copy / "kafkapy", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("build/cython", "build/kernels"):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name)
-    (copy / "scripts").mkdir()
-    for name in (
-        "setup.py",
-        "scripts/build_kernels.py",
-        "pyproject.toml",
-        "MANIFEST.in",
-        "README.md",
-        "LICENSE",
-        "CHANGELOG.md",
-    ):
-        shutil.copy2(ROOT / name, copy / name)
+    wheels.copy_of_tree(copy, reuse=True)
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-w"]
     subprocess.run([*command, str(dist), str(copy)], check=True, timeout=1500)
     [path] = dist.glob("kafkapy-*.whl")

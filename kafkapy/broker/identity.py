@@ -37,21 +37,30 @@ async def cluster_id(store: MetadataStore, stored: str | None) -> str:
     return made
 
 
+def configured_id(config: BrokerConfig, stored: int | None) -> int | None:
+    """The configured id, else `stored`, the one in meta.properties, else None.
+
+    InconsistentBrokerIdError when the log directories belong to another broker than the configured one.
+    """
+    configured = config.broker_id
+    if configured < 0:
+        return stored
+    if stored is not None and stored != configured:
+        raise InconsistentBrokerIdError(
+            f"broker.id is {configured}, but the log directories belong to broker {stored}; set broker.id to that, "
+            "or use other directories for a new broker"
+        )
+    return configured
+
+
 async def broker_id(config: BrokerConfig, store: MetadataStore, stored: int | None) -> int:
     """The configured id, else the one in meta.properties, else a new one above reserved.broker.max.id.
 
     InconsistentBrokerIdError when the log directories belong to another broker than the configured one.
     """
-    configured = config.broker_id
-    if configured >= 0:
-        if stored is not None and stored != configured:
-            raise InconsistentBrokerIdError(
-                f"broker.id is {configured}, but the log directories belong to broker {stored}; set broker.id to that, "
-                "or use other directories for a new broker"
-            )
-        return configured
-    if stored is not None:
-        return stored
+    known = configured_id(config, stored)
+    if known is not None:
+        return known
     await store.ensure_path(BROKER_SEQUENCE_ID)
     stat = await store.set(BROKER_SEQUENCE_ID, b"")
     return config.get_int("reserved.broker.max.id") + stat.version

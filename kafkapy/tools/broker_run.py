@@ -14,9 +14,11 @@ from kafkapy.config.properties import Properties, load_properties
 from kafkapy.config.single_node import QUICK_START
 from kafkapy.errors import KafkaError
 from kafkapy.tools.log_setup import configure_logging
+from kafkapy.tools.supervisor import READY, notify
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
+    from kafkapy.plugins import PluginManager
     from kafkapy.security.add_scram import AddedUser
 
 GARBAGE_LOOK: Final = 10_000
@@ -34,18 +36,13 @@ def run_broker(
     """Run a broker until it is told to stop. SystemExit with the exit code."""
     try:
         configure_logging(logging_file)
-        raw = load_properties(properties) if properties is not None else _quick_start()
-        raw.override(overrides)
+        raw = read_properties(properties, overrides)
         # Nearly everything that a start makes stays: looking it through for garbage again and again is lost time.
         gc.disable()
         # The broker is imported late, so that --help and a wrong file are answered at once.
         from kafkapy.broker.server import KafkaServer
-        from kafkapy.config.broker import BrokerConfig
-        from kafkapy.plugins import PluginManager
 
-        disabled = [name.strip() for name in raw.get("kafkapy.plugins.disabled", "").split(",") if name.strip()]
-        plugins = PluginManager.load(disabled)
-        config = BrokerConfig.from_properties(raw, plugins.broker_config_def())
+        config, plugins = broker_config(raw)
         added_users = _added_users(add_scram) if add_scram else ()
         _warn_of_secrets(config, overrides, add_scram)
         server = KafkaServer(config, plugins, rebuild_metadata=rebuild_metadata, added_users=added_users)
@@ -90,6 +87,21 @@ def _shows_password(text: str) -> bool:
     return shows_password(text)
 
 
+def read_properties(path: str | None, overrides: Sequence[str]) -> Properties:
+    """The keys of a file or of a quick start, with the overrides. ConfigError."""
+    return (load_properties(path) if path is not None else _quick_start()).override(overrides)
+
+
+def broker_config(raw: Properties) -> tuple[BrokerConfig, PluginManager]:
+    """The configuration, and the plugins that it leaves enabled. ConfigError, PluginError."""
+    from kafkapy.config.broker import BrokerConfig
+    from kafkapy.plugins import PluginManager
+
+    disabled = [name.strip() for name in raw.get("kafkapy.plugins.disabled", "").split(",") if name.strip()]
+    plugins = PluginManager.load(disabled)
+    return BrokerConfig.from_properties(raw, plugins.broker_config_def()), plugins
+
+
 def _quick_start() -> Properties:
     raw = Properties()
     for key, value in QUICK_START.items():
@@ -98,11 +110,12 @@ def _quick_start() -> Properties:
 
 
 def _started() -> None:
-    """Freeze existing objects, and switch the garbage collection on."""
+    """Freeze existing objects, switch the garbage collection on, and tell the service manager."""
     gc.freeze()
     # What a request makes is gone when it is answered, without any collection; the fewer find it alive, the better.
     gc.set_threshold(GARBAGE_LOOK, 20, 20)
     gc.enable()
+    notify(READY)
 
 
 def _fail(sentence: str) -> NoReturn:

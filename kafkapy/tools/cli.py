@@ -35,6 +35,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "users": ("kafkapy.tools.users:users", "List, add, change and delete SCRAM users."),
     "quotas": ("kafkapy.tools.quotas:quotas", "List, describe, set and remove quotas of clients."),
     "tokens": ("kafkapy.tools.tokens:tokens", "Create, list, renew and expire delegation tokens."),
+    "doctor": ("kafkapy.tools.doctor:doctor", "Check a broker's machine and configuration, and advise changes."),
+    "storage": ("kafkapy.tools.storage:storage", "Format log directories, and show their identity."),
     "certs": ("kafkapy.tools.certs:certs", "Create, renew and show certificates for development."),
     "produce": ("kafkapy.tools.produce:produce", "Send records from stdin or files."),
     "consume": ("kafkapy.tools.consume:consume", "Print records."),

@@ -319,16 +319,21 @@ class KafkaProducer(RecordSender):
         self._background.call(self._core.begin_transaction)
 
     def send_offsets_to_transaction(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: GroupMetadata | str
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group_metadata: GroupMetadata | str
     ) -> None:
         """Commits the offsets of a consumer group with the open transaction.
 
+        A number is an offset without metadata, as of KafkaConsumer.position().
         group_metadata: KafkaConsumer.group_metadata(), which fences members that have left the group; or the group's
         name. CommitFailedError: the member has left; ProducerFencedError; KafkaTimeoutError; IllegalStateError.
         """
         self._require_open()
         group = _Group(group_metadata) if isinstance(group_metadata, str) else group_metadata
-        self._background.run(self._core.send_offsets_to_transaction(offsets, group))
+        chosen = {
+            partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            for partition, offset in offsets.items()
+        }
+        self._background.run(self._core.send_offsets_to_transaction(chosen, group))
 
     def prepare_transaction(self) -> PreparedTxnState:
         """Sends buffered records and leaves the transaction open, even after close().

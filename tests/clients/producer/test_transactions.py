@@ -116,6 +116,10 @@ def test_offsets_go_with_the_transaction(cluster: Broker, name: str, protocol: i
         producer.send_offsets_to_transaction({place: OffsetAndMetadata(7)}, f"group-{name}")
         producer.commit_transaction()
         assert committed() == 7
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({place: 8}, f"group-{name}")
+        producer.commit_transaction()
+        assert committed() == 8
 
 
 def test_a_member_that_is_not_one_cannot_commit_offsets(cluster: Broker, name: str, protocol: int) -> None:
