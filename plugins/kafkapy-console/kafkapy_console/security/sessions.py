@@ -74,9 +74,14 @@ class Sessions:
             self._ended(session)
 
     def token(self, session: Session) -> str:
-        """The token of the session's forms."""
-        return hmac.new(self._secret, b"form:" + session.id.encode(), hashlib.sha256).hexdigest()
+        """A token for a form of the session. Each page has another one, so that compressed pages do not tell it."""
+        nonce = secrets.token_urlsafe(12)
+        return f"{nonce}.{self._mac(session, nonce)}"
+
+    def _mac(self, session: Session, nonce: str) -> str:
+        return hmac.new(self._secret, f"form:{nonce}:{session.id}".encode(), hashlib.sha256).hexdigest()
 
     def is_token(self, session: Session, token: str) -> bool:
         """Whether a form's token is the session's."""
-        return hmac.compare_digest(self.token(session), token)
+        nonce, _, mac = token.partition(".")
+        return hmac.compare_digest(self._mac(session, nonce).encode(), mac.encode())
