@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -79,4 +81,6 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "span": span,
     "part": url_part,
     "duration_ms": duration_ms,
+    "base64": lambda data: base64.b64encode(data).decode(),
+    "to_json": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
 }
