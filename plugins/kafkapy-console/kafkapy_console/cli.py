@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import click
-
 from kafkapy.tools.options import bootstrap_option, local_errors
 
 __all__ = ["main"]
@@ -41,7 +40,9 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 @click.option("--connect", "connects", multiple=True, metavar="NAME=URL", help="A cluster of Kafka Connect.")
 @click.option("--metrics", "metrics_urls", multiple=True, metavar="URL", help="Metrics endpoint of a broker.")
 @click.option("--no-login", is_flag=True, help="Allow everybody who reaches the address, also from other machines.")
-@click.option("--certificate", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Certificate for TLS.")
+@click.option(
+    "--certificate", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Certificate for TLS."
+)
 @click.option("--key", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Private key for TLS.")
 @click.option("--verbose", "-v", is_flag=True, help="Print the log of console and clients on stderr.")
 @click.option("--hash-password", is_flag=True, help="Ask for a password, print its hash, and end.")

@@ -66,9 +66,7 @@ class Console:
         )
         self.schemas = Schemas(self.registry, settings.schema_dir)
         self.connect = {
-            each.name: ConnectCluster(
-                self._client(each.ca_file), each.name, each.url, _auth(each.user, each.password)
-            )
+            each.name: ConnectCluster(self._client(each.ca_file), each.name, each.url, _auth(each.user, each.password))
             for each in settings.connect
         }
         self.metrics = Metrics(self._client(None), settings.metrics_urls)
@@ -236,6 +234,3 @@ def number(text: str | None, name: str, low: int, high: int, default: int | None
     if not low <= value <= high:
         raise BadInputError(f"{name} is {value}, but must be from {low} to {high}.")
     return value
-
-
-

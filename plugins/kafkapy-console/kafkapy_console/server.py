@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-
 from kafkapy.errors import ConfigError
+
 from kafkapy_console.app import create_app
 from kafkapy_console.settings import Settings
 
@@ -155,6 +155,5 @@ def _own_address(broker: Any) -> str:
         if endpoint.security_protocol.name == "PLAINTEXT":
             host = endpoint.host or "127.0.0.1"
             return f"{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{endpoint.port}"
-    raise ConfigError(
-        "console.config.file", "", "the broker has no PLAINTEXT listener: the table [kafka] of a file says how to log in"
-    )
+    reason = "the broker has no PLAINTEXT listener: the table [kafka] of a file says how to log in"
+    raise ConfigError("console.config.file", "", reason)

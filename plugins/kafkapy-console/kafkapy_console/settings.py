@@ -1,46 +1,46 @@
 """The settings of a console: of a TOML file, of the command line, or of a broker's configuration.
 
-    name = "production"            # shown on every page
-    read-only = false              # true: no action that changes anything
-    hosts = ["console.example"]    # host names that browsers may use; default: names of this machine
+name = "production"            # shown on every page
+read-only = false              # true: no action that changes anything
+hosts = ["console.example"]    # host names that browsers may use; default: names of this machine
 
-    [kafka]                        # keys of Kafka's clients
-    "bootstrap.servers" = "kafka1:9092,kafka2:9092"
+[kafka]                        # keys of Kafka's clients
+"bootstrap.servers" = "kafka1:9092,kafka2:9092"
 
-    [login]
-    mode = "users"                 # none, users, sasl (Kafka's own users), oidc
-    session-hours = 12
-    [login.users]
-    ann = "scrypt$..."             # kafkapy console password
+[login]
+mode = "users"                 # none, users, sasl (Kafka's own users), oidc
+session-hours = 12
+[login.users]
+ann = "scrypt$..."             # kafkapy console password
 
-    [login.oidc]
-    issuer = "https://login.example/realms/main"
-    client-id = "kafka-console"
-    client-secret = "..."
+[login.oidc]
+issuer = "https://login.example/realms/main"
+client-id = "kafka-console"
+client-secret = "..."
 
-    [[role]]                       # viewer, editor, admin
-    role = "editor"
-    users = ["ann"]                # "*": everybody who is logged in
-    groups = ["team-a"]            # groups of OIDC
-    prefixes = ["team-a."]         # topics, groups, subjects; without: everything
+[[role]]                       # viewer, editor, admin
+role = "editor"
+users = ["ann"]                # "*": everybody who is logged in
+groups = ["team-a"]            # groups of OIDC
+prefixes = ["team-a."]         # topics, groups, subjects; without: everything
 
-    [[mask]]
-    topics = ["payments.*"]
-    fields = ["card.number"]
-    pattern = "[0-9]{12,19}"
+[[mask]]
+topics = ["payments.*"]
+fields = ["card.number"]
+pattern = "[0-9]{12,19}"
 
-    [registry]
-    url = "http://localhost:8081"
+[registry]
+url = "http://localhost:8081"
 
-    [[connect]]
-    name = "main"
-    url = "http://localhost:8083"
+[[connect]]
+name = "main"
+url = "http://localhost:8083"
 
-    [metrics]
-    urls = ["http://broker1:9400/metrics"]
+[metrics]
+urls = ["http://broker1:9400/metrics"]
 
-    [audit]
-    file = "audit.jsonl"
+[audit]
+file = "audit.jsonl"
 """
 
 from __future__ import annotations

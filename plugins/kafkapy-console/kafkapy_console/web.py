@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from kafkapy.errors import KafkaError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from kafkapy.errors import KafkaError
 from kafkapy_console.console import Console
 from kafkapy_console.errors import (
     BadInputError,
@@ -183,13 +183,13 @@ def action(path: str, handler: ActionHandler, level: Level = Level.EDITOR, *, ch
 
     @wraps(handler)
     async def checked(visit: Visit) -> Response:
-        form = await _form(visit.request)
+        if changes:
+            visit.console.check_may_change()
         _check_origin(visit.request)
+        form = await _form(visit.request)
         token = visit.request.headers.get("X-CSRF-Token") or form.raw("_csrf")
         if not visit.console.sessions.is_token(visit.session, token):
             raise ForbiddenError("This form is too old, or came from another site. Load the page again.")
-        if changes:
-            visit.console.check_may_change()
         try:
             return await handler(visit, form)
         except ConsoleError as error:
@@ -271,7 +271,10 @@ async def _form(request: Request) -> Form:
             raise BadInputError(f"The form is larger than {MOST_BODY >> 20} MiB.")
     try:
         text = body.decode()
-        return Form(parse_qs(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=20_000, errors="strict"))  # fmt: skip
+        fields = parse_qs(
+            text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=20_000, errors="strict"
+        )
+        return Form(fields)
     except ValueError:
         raise BadInputError("The form is not valid.") from None
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.responses import Response
-
 from kafkapy.admin import AlterConfigOp, ConfigResource
 from kafkapy.errors import KafkaError
+from starlette.responses import Response
+
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError, NotFoundError
 from kafkapy_console.pages.cluster import described as describe_cluster
@@ -130,13 +130,13 @@ async def alter(visit: Visit, form: Form, kind: str, name: str, key: str) -> Non
     value = form.raw("value").strip()
     if not reset and "value" not in form:
         raise BadInputError("A value is needed.")
-    change: tuple[AlterConfigOp, str | None] = (
-        (AlterConfigOp.DELETE, None) if reset else (AlterConfigOp.SET, value)
-    )
+    change: tuple[AlterConfigOp, str | None] = (AlterConfigOp.DELETE, None) if reset else (AlterConfigOp.SET, value)
     await altered(visit.clients, kind, name, {key: change})
     secret = any(word in key for word in ("password", "secret", "jaas"))
     about = f"{kind} {name or 'defaults'}"
-    visit.audit("reset configuration" if reset else "set configuration", about, key=key, value="•••" if secret else value)
+    visit.audit(
+        "reset configuration" if reset else "set configuration", about, key=key, value="•••" if secret else value
+    )
     visit.flash(f"{key} of {about} is {'reset' if reset else 'set'}.")
 
 

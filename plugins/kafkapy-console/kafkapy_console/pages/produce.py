@@ -7,9 +7,9 @@ import binascii
 import json
 from typing import Any, Final
 
+from kafkapy.types import TopicPartition
 from starlette.responses import Response
 
-from kafkapy.types import TopicPartition
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError, ConsoleError, ForbiddenError, NotFoundError
 from kafkapy_console.pages.topics import topic_of
@@ -86,9 +86,7 @@ def _header(data: bytes | None) -> str:
 
 
 def _page(visit: Visit, topic: Any, values: dict[str, Any], text: str = "", status: int = 200) -> Response:
-    return visit.render(
-        "produce.html", status, tab="", topic=topic, values=values, encodings=ENCODINGS, text=text
-    )
+    return visit.render("produce.html", status, tab="", topic=topic, values=values, encodings=ENCODINGS, text=text)
 
 
 async def produce(visit: Visit, form: Form) -> Response:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from kafkapy.types import TopicPartition
 from starlette.responses import Response, StreamingResponse
 
-from kafkapy.types import TopicPartition
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError, NotFoundError
 from kafkapy_console.pages.topics import topic_of
@@ -233,9 +233,7 @@ async def download(visit: Visit) -> Response:
     return StreamingResponse(writer(batches), media_type=export.FORMATS[form], headers=headers)
 
 
-async def _views(
-    visit: Visit, query: Query, chosen: Filter | None, most: int
-) -> AsyncIterator[Sequence[RecordView]]:
+async def _views(visit: Visit, query: Query, chosen: Filter | None, most: int) -> AsyncIterator[Sequence[RecordView]]:
     viewer = view_of(visit, query.formats)
     start = query.place()
     if query.start == "newest":

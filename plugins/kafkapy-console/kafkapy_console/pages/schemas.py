@@ -53,13 +53,12 @@ async def subject(visit: Visit) -> Response:
     difference = None
     if against:
         other = await registry.version(name, against)
-        difference = [
-            line
-            for line in difflib.unified_diff(
+        difference = list(
+            difflib.unified_diff(
                 other.pretty.splitlines(), schema.pretty.splitlines(), f"version {against}", f"version {wanted}",
                 lineterm="",
             )
-        ]  # fmt: skip
+        )  # fmt: skip
     level, own = await registry.compatibility(name)
     return visit.render(
         "subject.html",

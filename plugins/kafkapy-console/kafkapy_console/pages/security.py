@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.responses import Response
-
 from kafkapy.admin import (
     ACL,
     ACLFilter,
@@ -19,6 +17,8 @@ from kafkapy.admin import (
     UserScramCredentialUpsertion,
 )
 from kafkapy.errors import KafkaError
+from starlette.responses import Response
+
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError
 from kafkapy_console.pages.topics import pages_of
@@ -55,7 +55,11 @@ async def every_acl(visit: Visit) -> list[ACL]:
     """All rules of the cluster."""
     visit.require(Level.VIEWER)
     found, _ = await (await visit.clients.admin()).describe_acls(EVERY)
-    return sorted(found, key=lambda each: (each.principal or "", each.resource_pattern.resource_name or "", each.operation))  # fmt: skip
+    return sorted(found, key=_order)
+
+
+def _order(acl: ACL) -> tuple[str, str, int]:
+    return acl.principal or "", acl.resource_pattern.resource_name or "", acl.operation
 
 
 async def acls(visit: Visit) -> Response:

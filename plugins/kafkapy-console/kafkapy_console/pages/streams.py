@@ -1,8 +1,8 @@
 """Streams of server-sent events: the hits of a search as they come, and records as they arrive.
 
-    event: progress   data: {"done", "total", "read", "hits", "rate", "seconds", "failed", "failure"}
-    event: record     data: a row of the table, as HTML with all contents escaped
-    event: end        data: a sentence
+event: progress   data: {"done", "total", "read", "hits", "rate", "seconds", "failed", "failure"}
+event: record     data: a row of the table, as HTML with all contents escaped
+event: end        data: a sentence
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+from kafkapy.errors import KafkaError
 from starlette.responses import Response, StreamingResponse
 
-from kafkapy.errors import KafkaError
 from kafkapy_console.errors import ConsoleError, TooBusyError, sentence
 from kafkapy_console.pages.records import Query, view_of
 from kafkapy_console.pages.topics import topic_of
@@ -92,7 +92,8 @@ async def _search(visit: Visit, topic: Topic, query: Query, chosen: Filter | Non
                 told = time.monotonic()
                 yield progress(batch.done, batch.total)
             if hits >= MOST_HITS:
-                yield event("end", f"The search stopped at {MOST_HITS} hits. A narrower filter or a later start finds others.")
+                text = "A narrower filter or a later start finds others."
+                yield event("end", f"The search stopped at {MOST_HITS} hits. {text}")
                 return
     yield event("end", f"The search is complete: {hits:,} hits in {read:,} records.")
 

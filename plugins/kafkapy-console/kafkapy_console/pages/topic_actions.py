@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from starlette.responses import Response
-
 from kafkapy.admin import NewTopic
 from kafkapy.types import MAX_TOPIC_NAME_LENGTH, TopicPartition
+from starlette.responses import Response
+
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError
 from kafkapy_console.pages.brokers import alter
@@ -117,11 +117,7 @@ async def delete_form(visit: Visit) -> Response:
     sizes = await service.sizes()
     groups = Groups(visit.clients)
     listed = list((await groups.all()).values())[:500]
-    readers = [
-        group
-        for group in await groups.described(listed, with_begin=False)
-        if found.name in group.topics
-    ]
+    readers = [group for group in await groups.described(listed, with_begin=False) if found.name in group.topics]
     return visit.render(
         "topic_delete.html",
         tab="",
@@ -166,9 +162,7 @@ async def records_form(visit: Visit) -> Response:
         wanted = number(at, "Offset", 0, 2**63 - 1)
         targets = dict.fromkeys(partitions, wanted)
     elif way == "time":
-        times = await (await visit.clients.admin()).list_partition_offsets(
-            dict.fromkeys(partitions, parse_time(at))
-        )
+        times = await (await visit.clients.admin()).list_partition_offsets(dict.fromkeys(partitions, parse_time(at)))
         targets = {each: times[each].offset if times[each].offset >= 0 else offsets.end[each] for each in partitions}
     rows = []
     for each in partitions:
@@ -270,4 +264,3 @@ ROUTES = [
     action("/topics/{topic}/copy", copy),
     action("/topics/{topic}/elect", elect, Level.ADMIN),
 ]
-

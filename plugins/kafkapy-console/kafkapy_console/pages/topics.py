@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
-
 from kafkapy.errors import KafkaError
 from kafkapy.types import TopicPartition
+from starlette.responses import JSONResponse, Response
+
 from kafkapy_console.console import number
 from kafkapy_console.pages.brokers import config_rows, edit_page
 from kafkapy_console.records.decoding import Decoder
@@ -194,15 +194,11 @@ async def producers(visit: Visit) -> Response:
     for partition, state in sorted(states.items()):
         rows += [(partition, producer) for producer in state.active_producers]
     rows.sort(key=lambda row: -row[1].last_timestamp)
-    return visit.render(
-        "topic_producers.html", tab="producers", topic=found, rows=rows[:MOST_ACTIVE], count=len(rows)
-    )
+    return visit.render("topic_producers.html", tab="producers", topic=found, rows=rows[:MOST_ACTIVE], count=len(rows))
 
 
 def _with_leaders(topic: Topic) -> Sequence[TopicPartition]:
-    return [
-        TopicPartition(topic.name, each["partition_index"]) for each in topic.partitions if each["leader_id"] >= 0
-    ]
+    return [TopicPartition(topic.name, each["partition_index"]) for each in topic.partitions if each["leader_id"] >= 0]
 
 
 async def statistics(visit: Visit) -> Response:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from starlette.responses import Response
-
 from kafkapy.admin import AbortTransactionSpec, TransactionState
 from kafkapy.errors import KafkaError
 from kafkapy.types import TopicPartition
+from starlette.responses import Response
+
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError
 from kafkapy_console.pages.topics import pages_of
@@ -91,9 +91,7 @@ async def abort(visit: Visit, form: Form) -> Response:
     producer = number(form.text("producer"), "Producer id", 0, 2**63 - 1)
     epoch = number(form.text("epoch"), "Epoch", 0, 2**15 - 1)
     coordinator = number(form.text("coordinator_epoch"), "Coordinator epoch", -1, 2**31 - 1)
-    await (await visit.clients.admin()).abort_transaction(
-        AbortTransactionSpec(partition, producer, epoch, coordinator)
-    )
+    await (await visit.clients.admin()).abort_transaction(AbortTransactionSpec(partition, producer, epoch, coordinator))
     visit.audit("abort hanging transaction", str(partition), producer=producer, epoch=epoch)
     visit.flash(f"The transaction of producer {producer} in {partition} is aborted.")
     return visit.redirect("/hanging-transactions?look=1")

@@ -16,6 +16,7 @@ from typing import Any
 
 from kafkapy.aio import AIOKafkaConsumer
 from kafkapy.types import TopicPartition
+
 from kafkapy_console.services.clients import Clients
 
 __all__ = [
@@ -214,7 +215,7 @@ async def scan(
             end = {each: end[each] if (at := times[each]) is None else min(end[each], at.offset) for each in partitions}
         left = {each: (low[each], end[each]) for each in partitions if low[each] < end[each]}
         total = sum(high - at for at, high in left.values())
-        done = {each: 0 for each in left}
+        done = dict.fromkeys(left, 0)
         yield Batch([], 0, total, not left)
         consumer.assign(list(left))
         for each, (at, _) in left.items():
@@ -286,9 +287,7 @@ class Reading:
         self._bytes = 0
         self.complete = True
 
-    async def ranges(
-        self, ranges: Mapping[TopicPartition, tuple[int, int]]
-    ) -> dict[TopicPartition, list[Any]]:
+    async def ranges(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, list[Any]]:
         """The records of [low, high) of each partition, in order."""
         found: dict[TopicPartition, list[Any]] = {each: [] for each in ranges}
         left = dict(ranges)

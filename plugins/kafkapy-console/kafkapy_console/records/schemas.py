@@ -169,7 +169,15 @@ def _avro(schema: Schema, named: dict[str, Any]) -> Codec:
 
 
 def _add_well_known(pool: descriptor_pool.DescriptorPool) -> None:
-    from google.protobuf import any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
+    from google.protobuf import (
+        any_pb2,
+        duration_pb2,
+        empty_pb2,
+        field_mask_pb2,
+        struct_pb2,
+        timestamp_pb2,
+        wrappers_pb2,
+    )
 
     for module in (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
         file = descriptor_pb2.FileDescriptorProto()

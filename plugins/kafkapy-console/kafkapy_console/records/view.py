@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkapy.tools.output import time_text
+
 from kafkapy_console.records.decoding import Decoded, Decoder
 from kafkapy_console.records.masking import Masks
 
@@ -82,9 +83,7 @@ class Viewer:
     def view(self, record: Any) -> RecordView:
         """The view of one record."""
         topic = record.topic
-        headers = [
-            (name, self._masks.header(topic, name, _header(data))) for name, data in record.headers[:1000]
-        ]
+        headers = [(name, self._masks.header(topic, name, _header(data))) for name, data in record.headers[:1000]]
         return RecordView(
             topic,
             record.partition,

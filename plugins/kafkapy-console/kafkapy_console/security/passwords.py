@@ -1,6 +1,6 @@
 """Passwords of the login by users: hashed with scrypt, compared in constant time.
 
-    scrypt$<log2 of n>$<r>$<p>$<salt>$<hash>      salt and hash in base64
+scrypt$<log2 of n>$<r>$<p>$<salt>$<hash>      salt and hash in base64
 """
 
 from __future__ import annotations

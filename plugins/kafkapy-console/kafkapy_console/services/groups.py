@@ -14,6 +14,7 @@ from typing import Any
 from kafkapy.admin import ConsumerGroupDescription, OffsetSpec
 from kafkapy.errors import KafkaError
 from kafkapy.types import OffsetAndMetadata, TopicPartition
+
 from kafkapy_console.errors import NotFoundError
 from kafkapy_console.services.clients import Clients
 
@@ -160,7 +161,9 @@ class Groups:
         groups: dict[str, Group] = {}
         if plain:
             for name, found in (await admin.describe_consumer_groups(plain)).items():
-                groups[name] = _described(found) if isinstance(found, ConsumerGroupDescription) else _failed(name, found)
+                groups[name] = (
+                    _described(found) if isinstance(found, ConsumerGroupDescription) else _failed(name, found)
+                )
         for name in shared:
             try:
                 groups[name] = _share(name, (await admin.describe_share_groups([name]))[name])
@@ -367,9 +370,7 @@ def _about_state(group: Group) -> Iterable[Reason]:
             )
         elif behind:
             names = ", ".join(each.client_id or each.id for each in behind[:5])
-            yield Reason(
-                "info", f"{len(behind)} members are still in an older epoch than {group.epoch}: {names}."
-            )
+            yield Reason("info", f"{len(behind)} members are still in an older epoch than {group.epoch}: {names}.")
 
 
 def _about_members(group: Group) -> Iterable[Reason]:
@@ -402,7 +403,8 @@ def _about_members(group: Group) -> Iterable[Reason]:
         yield Reason(
             "warn",
             f"{len(unread)} partitions with a committed offset have no reader: no member subscribes to "
-            f"{', '.join(topics[:3])}{' and others' if len(topics) > 3 else ''} now, or the assignment is not complete.",
+            f"{', '.join(topics[:3])}{' and others' if len(topics) > 3 else ''} now, "
+            "or the assignment is not complete.",
             unread,
         )
 

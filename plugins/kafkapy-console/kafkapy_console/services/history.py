@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from kafkapy.errors import KafkaError
 from kafkapy.types import TopicPartition
+
 from kafkapy_console.services.clients import Clients
 from kafkapy_console.services.groups import Group, Groups
 

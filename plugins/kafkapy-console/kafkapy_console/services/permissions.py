@@ -102,7 +102,8 @@ def decided(
     for acl in mine:
         if acl.permission_type is ACLPermissionType.ALLOW and acl.operation in wanted:
             implied = acl.operation not in (operation, ACLOperation.ALL)
-            return Decision(True, f"A rule allows {acl.operation.name}" + (", which implies it." if implied else "."), acl)
+            text = ", which implies it." if implied else "."
+            return Decision(True, f"A rule allows {acl.operation.name}{text}", acl)
     return Decision(False, "Rules cover the resource, and none of them allows it to this principal from this host.")
 
 

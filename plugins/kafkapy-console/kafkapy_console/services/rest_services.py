@@ -33,7 +33,13 @@ class ConnectCluster:
 
     async def _ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         return await rest(
-            self._http, f"Connect cluster {self.name}", method, self.url + path, auth=self._auth, body=body, params=query
+            self._http,
+            f"Connect cluster {self.name}",
+            method,
+            self.url + path,
+            auth=self._auth,
+            body=body,
+            params=query,
         )
 
     async def about(self) -> Mapping[str, Any]:
@@ -100,11 +106,12 @@ def without_secrets(config: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+FAMILY = "kafka_server_brokertopicmetrics"
 NAMES: Mapping[str, Sequence[str]] = {
-    "messages in": ("kafka_server_brokertopicmetrics_messagesin_total", "kafka_server_brokertopicmetrics_messagesinpersec_count"),
-    "bytes in": ("kafka_server_brokertopicmetrics_bytesin_total", "kafka_server_brokertopicmetrics_bytesinpersec_count"),
-    "bytes out": ("kafka_server_brokertopicmetrics_bytesout_total", "kafka_server_brokertopicmetrics_bytesoutpersec_count"),
-}  # fmt: skip
+    "messages in": (f"{FAMILY}_messagesin_total", f"{FAMILY}_messagesinpersec_count"),
+    "bytes in": (f"{FAMILY}_bytesin_total", f"{FAMILY}_bytesinpersec_count"),
+    "bytes out": (f"{FAMILY}_bytesout_total", f"{FAMILY}_bytesoutpersec_count"),
+}
 """Counters of the charts, under their names in kafkapy and of the JMX exporter; compared in lower case."""
 
 

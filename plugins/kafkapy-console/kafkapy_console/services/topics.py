@@ -9,6 +9,7 @@ from typing import Any
 from kafkapy.admin import ConfigResource, OffsetSpec
 from kafkapy.errors import KafkaError, error_for
 from kafkapy.types import TopicPartition
+
 from kafkapy_console.errors import NotFoundError
 from kafkapy_console.services.clients import Clients
 

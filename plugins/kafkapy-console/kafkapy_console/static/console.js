@@ -45,6 +45,13 @@
     });
   }
 
+  // A part that renews itself waits while somebody reads or uses it.
+  document.addEventListener("htmx:beforeRequest", event => {
+    const part = event.target;
+    if (!/^every/.test(part.getAttribute("hx-trigger") ?? "")) return;
+    if (document.hidden || find("details[open]", part) || part.contains(document.activeElement)) event.preventDefault();
+  });
+
   // --- keys ----------------------------------------------------------------------------------------------------------
 
   let waiting = false;
