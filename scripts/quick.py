@@ -22,7 +22,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {"kafkapy": "tests", "plugins/kafkapy-spark/kafkapy_spark": "plugins/kafkapy-spark/tests"}
+PACKAGES = {
+    "kafkapy": "tests",
+    "plugins/kafkapy-spark/kafkapy_spark": "plugins/kafkapy-spark/tests",
+    "plugins/kafkapy-console/kafkapy_console": "plugins/kafkapy-console/tests",
+}
 KERNELS = "kafkapy/_speedups"
 SLOW = ("tests/system", "tests/interop", "tests/fuzz", "tests/perf", "tests/test_build.py", "tests/test_packaging.py")
 MARKERS = "not soak and not spark and not alone"

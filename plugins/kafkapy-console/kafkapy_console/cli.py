@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import click
+
 from kafkapy.tools.options import bootstrap_option, local_errors
 
 __all__ = ["main"]

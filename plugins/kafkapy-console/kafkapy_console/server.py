@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from kafkapy.errors import ConfigError
 
+from kafkapy.errors import ConfigError
 from kafkapy_console.app import create_app
 from kafkapy_console.settings import Settings
 

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from kafkapy.errors import KafkaError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from kafkapy.errors import KafkaError
 from kafkapy_console.console import Console
 from kafkapy_console.errors import (
     BadInputError,

@@ -1,7 +1,7 @@
 """A schema registry of tests with the part of Confluent's REST API that the console uses.
 
-Karapace cannot be installed here from a package registry, so this stands in for it: it keeps schemas, and knows no
-compatibility but "NONE" and equality. Protobuf schemas are given in serialized form, as Confluent's registry gives them.
+Karapace is in no package registry, so this stands in for it: it keeps schemas, and checks no compatibility.
+Protobuf schemas are given in serialized form, as Confluent's registry gives them.
 """
 
 from __future__ import annotations

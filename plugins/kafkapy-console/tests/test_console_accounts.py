@@ -25,7 +25,9 @@ ALLOW, DENY = ACLPermissionType.ALLOW, ACLPermissionType.DENY
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[testing.Broker]:
-    with testing.Broker(authorizer_class_name="acl", super_users="User:ANONYMOUS", delegation_token_secret_key="k") as broker:
+    with testing.Broker(
+        authorizer_class_name="acl", super_users="User:ANONYMOUS", delegation_token_secret_key="k"
+    ) as broker:
         yield broker
 
 
@@ -37,7 +39,15 @@ def visitor(secured: testing.Broker) -> Iterator[Person]:
         person.close()
 
 
-def rule(permission: ACLPermissionType, operation: ACLOperation, name: str, *, prefix: bool = False, host: str = "*", who: str = "User:ann") -> ACL:  # fmt: skip
+def rule(
+    permission: ACLPermissionType,
+    operation: ACLOperation,
+    name: str,
+    *,
+    prefix: bool = False,
+    host: str = "*",
+    who: str = "User:ann",
+) -> ACL:
     pattern = ACLResourcePatternType.PREFIXED if prefix else ACLResourcePatternType.LITERAL
     return ACL(who, host, operation, permission, ResourcePattern(ResourceType.TOPIC, name, pattern))
 
@@ -74,7 +84,9 @@ def test_super_users_and_open_houses() -> None:
     arguments = (RULES, "User:ann", "*", ACLOperation.READ, ResourceType.TOPIC, "nothing")
     assert decided(*arguments, super_users=["User:ann"]).allowed
     assert decided(*arguments, allow_without_acl=True).allowed
-    assert not decided(RULES, "User:eve", "*", ACLOperation.READ, ResourceType.TOPIC, "of-bob", allow_without_acl=True).allowed
+    assert not decided(
+        RULES, "User:eve", "*", ACLOperation.READ, ResourceType.TOPIC, "of-bob", allow_without_acl=True
+    ).allowed
 
 
 def test_rights_name_what_is_implied() -> None:
@@ -107,7 +119,9 @@ def test_a_rule_is_added_explained_and_deleted(visitor: Person) -> None:
 
 
 def test_a_user_gets_a_password_and_loses_it(visitor: Person, secured: testing.Broker) -> None:
-    refused = visitor.send("/users", {"user": "carl", "mechanism": "SCRAM-SHA-256", "password": "short"}, page="/users", status=400)
+    refused = visitor.send(
+        "/users", {"user": "carl", "mechanism": "SCRAM-SHA-256", "password": "short"}, page="/users", status=400
+    )
     assert "at least 8" in refused.text
     visitor.send("/users", {"user": "carl", "mechanism": "SCRAM-SHA-256", "password": "long enough"}, page="/users")
     page = visitor.get("/users")
@@ -121,14 +135,18 @@ def test_a_user_gets_a_password_and_loses_it(visitor: Person, secured: testing.B
 
 
 def test_a_quota_is_set_and_removed(visitor: Person) -> None:
-    visitor.send("/quotas", {"user": "ann", "client": "*", "quota": "producer_byte_rate", "value": "1000000"}, page="/quotas")
+    visitor.send(
+        "/quotas", {"user": "ann", "client": "*", "quota": "producer_byte_rate", "value": "1000000"}, page="/quotas"
+    )
     page = visitor.get("/quotas")
     assert "1.0 MB/s" in page
     assert "default" in page
-    for fields in ({"quota": "producer_byte_rate", "value": "1"}, {"user": "a", "quota": "producer_byte_rate", "value": "-1"},
-                   {"user": "a", "ip": "1.1.1.1", "quota": "producer_byte_rate", "value": "1"}):  # fmt: skip
+    rate = {"quota": "producer_byte_rate", "value": "1"}
+    for fields in (rate, {**rate, "user": "a", "value": "-1"}, {**rate, "user": "a", "ip": "1.1.1.1"}):
         visitor.send("/quotas", fields, page="/quotas", status=400)
-    visitor.send("/quotas", {"user": "ann", "client": "*", "quota": "producer_byte_rate", "remove": "yes"}, page="/quotas")
+    visitor.send(
+        "/quotas", {"user": "ann", "client": "*", "quota": "producer_byte_rate", "remove": "yes"}, page="/quotas"
+    )
     assert "No quota is set" in visitor.get("/quotas")
 
 
@@ -138,7 +156,9 @@ def test_clusters_without_an_authorizer_say_so(person: Person) -> None:
 
 
 def test_a_token_is_created_shown_once_and_expired(console: Callable[..., Person]) -> None:
-    with testing.Broker(security="SASL_PLAINTEXT", users={"ann": "ann-password"}, delegation_token_secret_key="key") as broker:
+    with testing.Broker(
+        security="SASL_PLAINTEXT", users={"ann": "ann-password"}, delegation_token_secret_key="key"
+    ) as broker:
         visitor = console(kafka=broker.client_config("ann"))
         created = visitor.send("/tokens", {"hours": "2", "renewers": ""}, page="/tokens", status=200).text
         secret = re.search(r"Secret \(password\)</dt><dd><code>([^<]+)", created)

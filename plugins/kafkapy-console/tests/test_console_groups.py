@@ -19,10 +19,14 @@ PARTITIONS = [TopicPartition("orders", number) for number in range(4)]
 
 def member(name: str, *assignment: TopicPartition, **more: object) -> Member:
     values = {"epoch": None, "target": None, "topics": ("orders",), **more}
-    return Member(f"{name}-id", None, name, "/127.0.0.1", None, values["epoch"], assignment, values["target"], values["topics"])  # type: ignore[arg-type]
+    return Member(
+        f"{name}-id", None, name, "/127.0.0.1", None, values["epoch"], assignment, values["target"], values["topics"]
+    )  # type: ignore[arg-type]
 
 
-def lag(number: int, committed: int | None, end: int | None, reader: Member | None = None, begin: int | None = 0) -> Lag:
+def lag(
+    number: int, committed: int | None, end: int | None, reader: Member | None = None, begin: int | None = 0
+) -> Lag:
     return Lag(PARTITIONS[number], committed, begin, end, "", reader)
 
 
@@ -49,12 +53,21 @@ def test_a_group_without_a_problem() -> None:
         (group("PreparingRebalance", [ann, bob], READ), "waits until all 2 members have joined again"),
         (group("CompletingRebalance", [ann], READ), "waits for the assignment of the member that leads"),
         (group("Stable", [ann, bob, member("eve")], READ), "1 of 3 members have no partition"),
-        (group("Stable", [ann], READ[:2] + [lag(2, 5, 9), lag(3, 5, 9)]), "2 partitions with a committed offset have no reader"),
-        (group("Stable", [ann, bob], [*READ[:3], lag(3, 5, 100, bob, begin=40)]), "[bad] 35 offsets in 1 partitions were deleted"),
+        (
+            group("Stable", [ann], [*READ[:2], lag(2, 5, 9), lag(3, 5, 9)]),
+            "2 partitions with a committed offset have no reader",
+        ),
+        (
+            group("Stable", [ann, bob], [*READ[:3], lag(3, 5, 100, bob, begin=40)]),
+            "[bad] 35 offsets in 1 partitions were deleted",
+        ),
         (group("Stable", [ann, bob], [*READ[:3], lag(3, 50, 10, bob)]), "[bad] 1 committed offsets lie after the end"),
         (group("Stable", [ann, bob], [*READ[:3], lag(3, 5, None, bob)]), "their topic no longer exists"),
         (group("Stable", [ann, bob], [*READ[:3], lag(3, None, 9, bob)]), "have no committed offset yet"),
-        (group("Stable", [ann, bob], [*READ[:3], lag(3, 0, 5000, bob)]), "5,000 of 5,000 records of the lag are in 1 of 4"),
+        (
+            group("Stable", [ann, bob], [*READ[:3], lag(3, 0, 5000, bob)]),
+            "5,000 of 5,000 records of the lag are in 1 of 4",
+        ),
         (group("Dead", [], []), "[bad] The group is dead"),
         (
             group("Stable", [ann, member("bob", *PARTITIONS[2:], topics=("orders", "bills"))], READ),
@@ -63,7 +76,10 @@ def test_a_group_without_a_problem() -> None:
         (
             group(
                 "Reconciling",
-                [member("ann", *PARTITIONS[:3], epoch=5, target=PARTITIONS[:2]), member("bob", PARTITIONS[3], epoch=4, target=PARTITIONS[2:])],
+                [
+                    member("ann", *PARTITIONS[:3], epoch=5, target=PARTITIONS[:2]),
+                    member("bob", PARTITIONS[3], epoch=4, target=PARTITIONS[2:]),
+                ],
                 READ,
                 "consumer",
                 5,
@@ -71,8 +87,22 @@ def test_a_group_without_a_problem() -> None:
             "2 of 2 members change partitions: 1 to give up, 1 to take over",
         ),
     ],
-    ids=["empty", "preparing", "completing", "idle", "unread", "lost", "ahead", "gone", "unset", "slow", "dead", "topics", "moving"],
-)  # fmt: skip
+    ids=[
+        "empty",
+        "preparing",
+        "completing",
+        "idle",
+        "unread",
+        "lost",
+        "ahead",
+        "gone",
+        "unset",
+        "slow",
+        "dead",
+        "topics",
+        "moving",
+    ],
+)
 def test_a_group_says_why(found: Group, text: str) -> None:
     assert text in said(found)
 
@@ -135,7 +165,7 @@ def test_a_group_of_either_protocol_shows_its_members_and_lag(
         page = person.get(f"/groups/g-{name}")
         assert f"reader-of-{name}" in page
         assert re.search(r"<dt>Lag</dt><dd>15</dd>", page)
-        assert f"<dd class=\"small\">{protocol}</dd>" in page
+        assert f'<dd class="small">{protocol}</dd>' in page
         assert "Stable" in page
         assert "Dead" not in page
         row = re.search(rf"g-{name}</a></td><td>{protocol}</td>.*?</tr>", person.get(f"/groups?q=g-{name}"), re.DOTALL)
@@ -168,11 +198,18 @@ def test_a_reset_does_what_its_preview_shows(
     name = topic(2)
     send(name, [b"x"] * 30, 0)
     send(name, [b"x"] * 10, 1)
-    with KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, group_id=f"g-{name}", enable_auto_commit=False) as reader:
+    with KafkaConsumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id=f"g-{name}", enable_auto_commit=False
+    ) as reader:
         from kafkapy import OffsetAndMetadata
 
         reader.assign([TopicPartition(name, 0), TopicPartition(name, 1)])
-        reader.commit({TopicPartition(name, 0): OffsetAndMetadata(18, "", None), TopicPartition(name, 1): OffsetAndMetadata(7, "", None)})
+        reader.commit(
+            {
+                TopicPartition(name, 0): OffsetAndMetadata(18, "", None),
+                TopicPartition(name, 1): OffsetAndMetadata(7, "", None),
+            }
+        )
     path = f"/groups/g-{name}/reset"
     page = person.get(f"{path}?{query}")
     assert ("records are read again" in page) == (again > 0)

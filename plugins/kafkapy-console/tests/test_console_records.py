@@ -66,9 +66,7 @@ def test_the_newest_come_first_and_older_pages_miss_nothing(
     assert of_first == sorted(of_first, reverse=True)
 
 
-def test_times_out_of_order_miss_nothing(
-    person: Person, topic: Callable[..., str], producer: KafkaProducer
-) -> None:
+def test_times_out_of_order_miss_nothing(person: Person, topic: Callable[..., str], producer: KafkaProducer) -> None:
     name = topic(2)
     for each in range(60):
         producer.send(name, b"x", partition=each % 2, timestamp_ms=1_000_000 + (each * 7919) % 60)
@@ -123,9 +121,7 @@ def test_an_empty_topic_says_so(person: Person, topic: Callable[..., str]) -> No
 # --- hostile contents ---------------------------------------------------------------------------------------------
 
 
-def test_hostile_contents_do_no_harm(
-    person: Person, topic: Callable[..., str], producer: KafkaProducer
-) -> None:
+def test_hostile_contents_do_no_harm(person: Person, topic: Callable[..., str], producer: KafkaProducer) -> None:
     name = topic()
     for each in HOSTILE:
         producer.send(name, each, each[:5000], headers=[("<b>x</b>", each[:5000])])
@@ -198,9 +194,7 @@ def test_a_filter_that_is_not_valid_is_refused(person: Person, topic: Callable[.
     assert "filter" in page
 
 
-def test_a_live_view_shows_what_arrives(
-    person: Person, topic: Callable[..., str], producer: KafkaProducer
-) -> None:
+def test_a_live_view_shows_what_arrives(person: Person, topic: Callable[..., str], producer: KafkaProducer) -> None:
     name = topic()
     producer.send(name, b"before").get(timeout=30)
     with person.http.stream("GET", f"/topics/{name}/tail") as response:
@@ -227,11 +221,17 @@ def test_masked_parts_are_on_no_page_in_no_filter_and_in_no_download(
     send(name, [json.dumps(value).encode()], headers=[("token", b"hush"), ("other", b"4111111111111111")])
     send(name, [b"no json 4111111111111111"])
     rules = (
-        MaskRule(("payments.*",), (("card", "number"), ("list", "card", "number")), re.compile("[0-9]{12,19}"), ("token",)),
+        MaskRule(
+            ("payments.*",), (("card", "number"), ("list", "card", "number")), re.compile("[0-9]{12,19}"), ("token",)
+        ),
     )
     visitor = console(masks=rules)
     pages = [visitor.get(f"/topics/{name}/records"), visitor.get(f"/topics/{name}/records/0/0")]
-    pages += [visitor.get(f"/topics/{name}/records/0/{at}?value={form}") for at in (0, 1) for form in ("hex", "base64", "text")]
+    pages += [
+        visitor.get(f"/topics/{name}/records/0/{at}?value={form}")
+        for at in (0, 1)
+        for form in ("hex", "base64", "text")
+    ]
     pages += [visitor.get(f"/topics/{name}/download?format={form}&start=oldest") for form in ("jsonl", "csv")]
     for expression in ('value.card.number == "4111111111111111"', 'headers.token == "hush"', 'value.contains("4111")'):
         events = visitor.events(f"/topics/{name}/search?filter={quote(expression)}")
@@ -258,7 +258,9 @@ def test_downloads(person: Person, topic: Callable[..., str], send: Callable[...
     first = next(line for line in lines if (line["partition"], line["offset"]) == (0, 0))
     assert (first["key"], first["value"], first["headers"]) == ("k", {"n": 1}, [["h", "1"]])
     assert len(lines) == 6
-    table = list(csv.DictReader(io.StringIO(person.get(f"/topics/{name}/download?format=csv&start=oldest&partition=0"))))
+    table = list(
+        csv.DictReader(io.StringIO(person.get(f"/topics/{name}/download?format=csv&start=oldest&partition=0")))
+    )
     assert [row["value"] for row in table[:4]] == ['{"n": 1}', "", "'=HYPERLINK(1)", "-5"]
     found = person.get(f"/topics/{name}/download?format=jsonl&start=oldest&filter={quote('value == null')}")
     assert [json.loads(line)["offset"] for line in found.splitlines()] == [1]

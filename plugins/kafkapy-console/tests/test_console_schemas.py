@@ -21,7 +21,11 @@ from registry_double import Registry, registry
 
 from kafkapy import testing
 
-AVRO = {"type": "record", "name": "Order", "fields": [{"name": "sku", "type": "string"}, {"name": "count", "type": "int"}]}
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "sku", "type": "string"}, {"name": "count", "type": "int"}],
+}
 
 
 @pytest.fixture
@@ -146,9 +150,9 @@ def test_a_registry_that_is_away_gives_a_banner(console: Callable[..., Person]) 
 
 
 def decoder() -> Decoder:
+    from google.protobuf import descriptor_pool
     from kafkapy_console.records.registry import Schema
     from kafkapy_console.records.schemas import _add_well_known, _avro, _protobuf_codec
-    from google.protobuf import descriptor_pool
 
     schemas = Schemas(None)
     schemas.registry = object()  # type: ignore[assignment]  # nothing is asked: all schemas are loaded

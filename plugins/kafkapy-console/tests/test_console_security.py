@@ -259,7 +259,14 @@ def test_a_login_by_an_identity_provider(console: Callable[..., Person], tmp_pat
 
         def come_back(nonce: str, state: str, **claims: object) -> int:
             token = provider.keys[-1].sign(
-                {"iss": issuer, "aud": "console", "nonce": nonce, "preferred_username": "ann", "groups": ["ops"], **claims}
+                {
+                    "iss": issuer,
+                    "aud": "console",
+                    "nonce": nonce,
+                    "preferred_username": "ann",
+                    "groups": ["ops"],
+                    **claims,
+                }
             )
             provider.answers.append((200, {}, json.dumps({"id_token": token}).encode()))
             status = visitor.http.get("/login/oidc/callback", params={"code": "c", "state": state}).status_code

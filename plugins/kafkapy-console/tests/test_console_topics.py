@@ -25,7 +25,10 @@ def test_a_topic_is_created_with_its_keys(person: Person, admin: KafkaAdminClien
         "configs": "segment.ms=60000\n\nmax.message.bytes = 2000",
     }  # fmt: skip
     response = person.send("/create-topic", fields, page="/create-topic")
-    assert response.headers["location"] == "/topics/created%2Eby-console" or "created.by-console" in response.headers["location"]
+    assert (
+        response.headers["location"] == "/topics/created%2Eby-console"
+        or "created.by-console" in response.headers["location"]
+    )
     (found,) = admin.describe_topics(["created.by-console"])
     assert len(found["partitions"]) == 3
     configs = admin.describe_configs([ConfigResource("topic", "created.by-console")])["topic"]["created.by-console"]
@@ -75,9 +78,10 @@ def test_a_deletion_says_what_goes_and_needs_the_name(
     assert f"Type the name of the topic to delete it: {name}" in refused.text
     assert name in admin.list_topics()
     again = {"name": name, "topic_id": "00000000-0000-0000-0000-000000000001"}
-    assert "created again meanwhile" in person.send(
-        f"/topics/{name}/delete", again, page=f"/topics/{name}/delete", status=400
-    ).text
+    assert (
+        "created again meanwhile"
+        in person.send(f"/topics/{name}/delete", again, page=f"/topics/{name}/delete", status=400).text
+    )
     person.send(f"/topics/{name}/delete", {"name": name}, page=f"/topics/{name}/delete")
     assert name not in admin.list_topics()
     assert f"Topic {name} is deleted" in person.get("/topics")
@@ -121,18 +125,20 @@ def test_a_topic_is_copied_with_its_records(
     assert "compact" in person.get(f"/topics/{target}")
 
 
-def test_a_key_of_a_topic_is_set_and_reset(
-    person: Person, topic: Callable[..., str], admin: KafkaAdminClient
-) -> None:
+def test_a_key_of_a_topic_is_set_and_reset(person: Person, topic: Callable[..., str], admin: KafkaAdminClient) -> None:
     name = topic()
     page = person.get(f"/topics/{name}/configs/retention.ms")
     assert "Where the value comes from" in page
     person.send(
-        f"/topics/{name}/configs/retention.ms", {"operation": "set", "value": "12345"}, page=f"/topics/{name}/configs/retention.ms"
+        f"/topics/{name}/configs/retention.ms",
+        {"operation": "set", "value": "12345"},
+        page=f"/topics/{name}/configs/retention.ms",
     )
 
     def value() -> object:
-        return admin.describe_configs([ConfigResource("topic", name)])["topic"][name].get("retention.ms", {}).get("value")
+        return (
+            admin.describe_configs([ConfigResource("topic", name)])["topic"][name].get("retention.ms", {}).get("value")
+        )
 
     assert value() == "12345"
     refused = person.send(
@@ -142,7 +148,9 @@ def test_a_key_of_a_topic_is_set_and_reset(
         status=400,
     )
     assert "refuses the change" in refused.text
-    person.send(f"/topics/{name}/configs/retention.ms", {"operation": "reset"}, page=f"/topics/{name}/configs/retention.ms")
+    person.send(
+        f"/topics/{name}/configs/retention.ms", {"operation": "reset"}, page=f"/topics/{name}/configs/retention.ms"
+    )
     assert value() is None
 
 

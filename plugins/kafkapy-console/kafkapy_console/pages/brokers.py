@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkapy.admin import AlterConfigOp, ConfigResource
-from kafkapy.errors import KafkaError
 from starlette.responses import Response
 
+from kafkapy.admin import AlterConfigOp, ConfigResource
+from kafkapy.errors import KafkaError
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError, NotFoundError
 from kafkapy_console.pages.cluster import described as describe_cluster

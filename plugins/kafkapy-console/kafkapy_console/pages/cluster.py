@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import Any
 
-from kafkapy.errors import KafkaError
 from starlette.responses import JSONResponse, Response
 
+from kafkapy.errors import KafkaError
 from kafkapy_console.console import number
 from kafkapy_console.services.groups import Groups
 from kafkapy_console.services.topics import Topics

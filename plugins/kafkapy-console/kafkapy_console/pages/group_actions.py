@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from starlette.responses import Response
+
 from kafkapy.admin import MemberToRemove, OffsetSpec, OffsetTimestamp
 from kafkapy.errors import KafkaError, NoError
 from kafkapy.types import OffsetAndMetadata, TopicPartition
-from starlette.responses import Response
-
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError
 from kafkapy_console.pages.groups import group_of

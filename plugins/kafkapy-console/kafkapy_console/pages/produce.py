@@ -7,9 +7,9 @@ import binascii
 import json
 from typing import Any, Final
 
-from kafkapy.types import TopicPartition
 from starlette.responses import Response
 
+from kafkapy.types import TopicPartition
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError, ConsoleError, ForbiddenError, NotFoundError
 from kafkapy_console.pages.topics import topic_of

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from kafkapy.types import TopicPartition
 from starlette.responses import Response, StreamingResponse
 
+from kafkapy.types import TopicPartition
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError, NotFoundError
 from kafkapy_console.pages.topics import topic_of

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from starlette.responses import Response
+
 from kafkapy.admin import (
     ACL,
     ACLFilter,
@@ -17,8 +19,6 @@ from kafkapy.admin import (
     UserScramCredentialUpsertion,
 )
 from kafkapy.errors import KafkaError
-from starlette.responses import Response
-
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError
 from kafkapy_console.pages.topics import pages_of

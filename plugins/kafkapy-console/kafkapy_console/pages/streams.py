@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from kafkapy.errors import KafkaError
 from starlette.responses import Response, StreamingResponse
 
+from kafkapy.errors import KafkaError
 from kafkapy_console.errors import ConsoleError, TooBusyError, sentence
 from kafkapy_console.pages.records import Query, view_of
 from kafkapy_console.pages.topics import topic_of

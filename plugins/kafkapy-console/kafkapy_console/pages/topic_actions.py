@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from kafkapy.admin import NewTopic
-from kafkapy.types import MAX_TOPIC_NAME_LENGTH, TopicPartition
 from starlette.responses import Response
 
+from kafkapy.admin import NewTopic
+from kafkapy.types import MAX_TOPIC_NAME_LENGTH, TopicPartition
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError
 from kafkapy_console.pages.brokers import alter

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from kafkapy.errors import KafkaError
-from kafkapy.types import TopicPartition
 from starlette.responses import JSONResponse, Response
 
+from kafkapy.errors import KafkaError
+from kafkapy.types import TopicPartition
 from kafkapy_console.console import number
 from kafkapy_console.pages.brokers import config_rows, edit_page
 from kafkapy_console.records.decoding import Decoder

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from starlette.responses import Response
+
 from kafkapy.admin import AbortTransactionSpec, TransactionState
 from kafkapy.errors import KafkaError
 from kafkapy.types import TopicPartition
-from starlette.responses import Response
-
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError
 from kafkapy_console.pages.topics import pages_of

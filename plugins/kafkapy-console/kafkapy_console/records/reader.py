@@ -16,7 +16,6 @@ from typing import Any
 
 from kafkapy.aio import AIOKafkaConsumer
 from kafkapy.types import TopicPartition
-
 from kafkapy_console.services.clients import Clients
 
 __all__ = [

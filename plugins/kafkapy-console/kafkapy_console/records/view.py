@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkapy.tools.output import time_text
-
 from kafkapy_console.records.decoding import Decoded, Decoder
 from kafkapy_console.records.masking import Masks
 

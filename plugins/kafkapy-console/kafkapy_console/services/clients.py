@@ -14,7 +14,6 @@ from kafkapy.config.clients import ClientConfigDef
 from kafkapy.config.consumer import CONSUMER
 from kafkapy.config.producer import PRODUCER
 from kafkapy.errors import ConfigError
-
 from kafkapy_console.services.cache import Cache
 
 __all__ = ["Clients"]

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from kafkapy.admin import NewTopic
 from kafkapy.types import TopicPartition
-
 from kafkapy_console.records.reader import Start, scan
 from kafkapy_console.services.clients import Clients
 from kafkapy_console.services.jobs import Job

@@ -14,7 +14,6 @@ from typing import Any
 from kafkapy.admin import ConsumerGroupDescription, OffsetSpec
 from kafkapy.errors import KafkaError
 from kafkapy.types import OffsetAndMetadata, TopicPartition
-
 from kafkapy_console.errors import NotFoundError
 from kafkapy_console.services.clients import Clients
 

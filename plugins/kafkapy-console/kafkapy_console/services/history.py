@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from kafkapy.errors import KafkaError
 from kafkapy.types import TopicPartition
-
 from kafkapy_console.services.clients import Clients
 from kafkapy_console.services.groups import Group, Groups
 

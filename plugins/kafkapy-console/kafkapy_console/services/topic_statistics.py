@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafkapy.types import TopicPartition
-
 from kafkapy_console.records.reader import Reading
 from kafkapy_console.records.view import Viewer
 from kafkapy_console.services.clients import Clients

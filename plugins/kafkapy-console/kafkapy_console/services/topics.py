@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 from kafkapy.admin import ConfigResource, OffsetSpec
 from kafkapy.errors import KafkaError, error_for
 from kafkapy.types import TopicPartition
-
 from kafkapy_console.errors import NotFoundError
 from kafkapy_console.services.clients import Clients
 
@@ -140,8 +140,11 @@ class Topics:
         end: dict[TopicPartition, int] = {}
         for start in range(0, len(partitions), MOST_ASKED):
             batch = partitions[start : start + MOST_ASKED]
-            for found, spec in ((begin, OffsetSpec.EARLIEST), (end, OffsetSpec.LATEST)):
-                told = await admin.list_partition_offsets(dict.fromkeys(batch, spec))
+            first, last = await asyncio.gather(
+                admin.list_partition_offsets(dict.fromkeys(batch, OffsetSpec.EARLIEST)),
+                admin.list_partition_offsets(dict.fromkeys(batch, OffsetSpec.LATEST)),
+            )
+            for found, told in ((begin, first), (end, last)):
                 found.update({partition: each.offset for partition, each in told.items()})
         return Offsets(begin, end)
 
