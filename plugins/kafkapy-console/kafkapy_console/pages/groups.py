@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from kafkapy_console.pages.brokers import alter, config_rows, edit_page
 from kafkapy_console.pages.topics import pages_of
 from kafkapy_console.services.groups import Group, Groups, explained
 from kafkapy_console.services.history import series
+from kafkapy_console.services.topics import described
 from kafkapy_console.settings import Level
-from kafkapy_console.web import Visit, page
+from kafkapy_console.text import url_part
+from kafkapy_console.web import Form, Visit, action, page
 
 __all__ = ["ROUTES", "group_of"]
 
@@ -80,6 +85,52 @@ async def group(visit: Visit) -> Response:
     return visit.render("fragments/group.html" if visit.is_fragment else "group.html", **context)
 
 
+async def configs(visit: Visit) -> Response:
+    """The keys of a group: of consumer, share and streams groups (Kafka 4.0)."""
+    found = await group_of(visit)
+    rows = await described(visit.clients, "group", found.id)
+    search, only_set = visit.query.text("q"), "set" in visit.query
+    return visit.render(
+        "fragments/configs.html" if visit.is_fragment else "group_configs.html",
+        group=found,
+        rows=config_rows(rows, search, only_set),
+        total=len(rows),
+        q=search,
+        only_set=only_set,
+        base=f"/groups/{url_part(found.id)}/configs",
+        editable=visit.can(Level.EDITOR, found.id),
+    )
+
+
+async def edit_config(visit: Visit) -> Response:
+    """The form for one key of a group."""
+    name = visit.path("group")
+    visit.require(Level.EDITOR, name)
+    return await edit_page(visit, "group", name, visit.path("key"), f"/groups/{url_part(name)}", f"group {name}")
+
+
+async def save_config(visit: Visit, form: Form) -> Response:
+    """Set or reset one key of a group."""
+    name = visit.path("group")
+    visit.require(Level.EDITOR, name)
+    await alter(visit, form, "group", name, visit.path("key"))
+    return visit.redirect(f"/groups/{url_part(name)}/configs")
+
+
+async def table(visit: Visit) -> Response:
+    """The partitions of a group as CSV."""
+    found = await group_of(visit)
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow(("group", "topic", "partition", "committed", "first", "next", "lag", "client", "host"))
+    for each in found.lags:
+        reader = ("", "") if each.member is None else (each.member.client_id, each.member.host)
+        numbers = (each.committed, each.begin, each.end, each.lag)
+        rows.writerow((found.id, *each.partition, *numbers, *reader))
+    headers = {"Content-Disposition": 'attachment; filename="lag.csv"'}
+    return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
+
+
 async def lag(visit: Visit) -> Response:
     """The lag over time, for the chart."""
     name = visit.path("group")
@@ -92,4 +143,8 @@ ROUTES = [
     page("/groups", groups),
     page("/groups/{group}", group),
     page("/groups/{group}/lag.json", lag),
+    page("/groups/{group}/lag.csv", table),
+    page("/groups/{group}/configs", configs),
+    page("/groups/{group}/configs/{key}", edit_config, Level.EDITOR),
+    action("/groups/{group}/configs/{key}", save_config),
 ]

@@ -9,6 +9,14 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from kafkapy.admin import (
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ResourcePatternFilter,
+    ResourceType,
+)
 from kafkapy.errors import KafkaError
 from kafkapy.types import TopicPartition
 from kafkapy_console.console import number
@@ -201,6 +209,20 @@ def _with_leaders(topic: Topic) -> Sequence[TopicPartition]:
     return [TopicPartition(topic.name, each["partition_index"]) for each in topic.partitions if each["leader_id"] >= 0]
 
 
+async def acls(visit: Visit) -> Response:
+    """The rules that cover the topic: by its name, by a prefix, or for all topics."""
+    found = await topic_of(visit)
+    visit.require(Level.VIEWER)
+    note, rules = "", []
+    try:
+        wanted = ResourcePatternFilter(ResourceType.TOPIC, found.name, ACLResourcePatternType.MATCH)
+        every = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, wanted)
+        rules, _ = await (await visit.clients.admin()).describe_acls(every)
+    except KafkaError as error:
+        note = str(error)
+    return visit.render("topic_acls.html", tab="acls", topic=found, rules=rules, note=note)
+
+
 async def statistics(visit: Visit) -> Response:
     """Sizes, keys, formats and rates by a sample of records."""
     found = await topic_of(visit)
@@ -219,5 +241,6 @@ ROUTES = [
     page("/topics/{topic}/configs/{key}", edit_config, Level.EDITOR),
     page("/topics/{topic}/groups", groups),
     page("/topics/{topic}/producers", producers),
+    page("/topics/{topic}/acls", acls),
     page("/topics/{topic}/statistics", statistics),
 ]
