@@ -13,7 +13,7 @@ from kafkapy_console.errors import BadInputError
 from kafkapy_console.records.decoding import Decoded
 from kafkapy_console.records.view import RecordView
 
-__all__ = ["FORMATS", "csv_rows", "json_lines", "parquet"]
+__all__ = ["FORMATS", "csv_rows", "json_lines", "parquet", "safe_cell"]
 
 FORMATS: Final = {
     "jsonl": "application/x-ndjson",
@@ -90,7 +90,11 @@ def _flat(part: Decoded) -> str | None:
 
 
 def _cell(part: Decoded) -> str:
-    text = _flat(part) or ""
+    return safe_cell(_flat(part) or "")
+
+
+def safe_cell(text: str) -> str:
+    """A text that no spreadsheet runs as a formula."""
     return "'" + text if text.startswith(FORMULA) and not _is_number(text) else text
 
 
