@@ -29,7 +29,7 @@ from kafkapy_console.pages import (
     topics,
     transactions,
 )
-from kafkapy_console.security.headers import AllowedHosts, SecurityHeaders
+from kafkapy_console.security.headers import AllowedHosts, RawPath, SecurityHeaders
 from kafkapy_console.settings import Settings
 from kafkapy_console.web import not_found
 
@@ -73,6 +73,7 @@ def create_app(settings: Settings) -> Starlette:
             *(route for module in PAGES for route in module.ROUTES),
         ],
         middleware=[
+            Middleware(RawPath),
             Middleware(SecurityHeaders),
             Middleware(AllowedHosts, hosts=(*LOCAL_HOSTS, *settings.hosts)),
             Middleware(GZipMiddleware, minimum_size=1000),

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
@@ -112,8 +112,8 @@ class Visit:
         return Form({name: self.request.query_params.getlist(name) for name in self.request.query_params})
 
     def path(self, name: str) -> str:
-        """A part of the address."""
-        return str(self.request.path_params[name])
+        """A part of the address, decoded: routes match the encoded path, so that a name may have a slash."""
+        return unquote(str(self.request.path_params[name]))
 
     def require(self, level: Level, name: str | None = None) -> None:
         """ForbiddenError unless the session's roles allow the level for a name."""
@@ -136,7 +136,7 @@ class Visit:
         """Whether htmx asks for a part of a page."""
         return self.request.headers.get("HX-Request") == "true" and "HX-Boosted" not in self.request.headers
 
-    def render(self, template: str, status: int = 200, **context: Any) -> Response:
+    def render(self, template: str, code: int = 200, /, **context: Any) -> Response:
         """A page, or a fragment of one."""
         theme = self.request.cookies.get("theme", "")
         settings = self.console.settings
@@ -155,7 +155,7 @@ class Visit:
             "has_connect": bool(self.console.connect),
             "needs_login": self.console.needs_login,
         }
-        return HTMLResponse(templates.get_template(template).render(**{**names, **context}), status)
+        return HTMLResponse(templates.get_template(template).render(**{**names, **context}), code)
 
     def redirect(self, path: str) -> Response:
         """To another page, after an action."""

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["POLICY", "AllowedHosts", "SecurityHeaders"]
+__all__ = ["POLICY", "AllowedHosts", "RawPath", "SecurityHeaders"]
 
 POLICY = "; ".join(
     (
@@ -63,6 +63,19 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
+
+
+class RawPath:
+    """Routes see the path as the browser sent it: a name with a slash is one part, encoded."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] == "http" and scope.get("raw_path"):
+            scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace").partition("?")[0]}
+        await self._app(scope, receive, send)
 
 
 class AllowedHosts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -21,8 +20,8 @@ __all__ = ["Clients"]
 DEFAULTS: Mapping[str, object] = {
     "client.id": "kafkapy-console",
     "bootstrap.timeout.ms": 5000,
-    "default.api.timeout.ms": 10_000,
-    "request.timeout.ms": 10_000,
+    "default.api.timeout.ms": 8_000,
+    "request.timeout.ms": 8_000,
 }
 """A person waits: a page says after seconds that the cluster is away."""
 READER: Mapping[str, object] = {
@@ -42,7 +41,7 @@ class Clients:
         self._keys = {**DEFAULTS, **keys}
         self._admin: AIOKafkaAdminClient | None = None
         self._producer: AIOKafkaProducer | None = None
-        self._lock = asyncio.Lock()
+        self._starting = Cache()
         self.cache = Cache()
 
     @property
@@ -53,23 +52,28 @@ class Clients:
     async def admin(self) -> AIOKafkaAdminClient:
         """The admin client, started. NoBrokersAvailableError, AuthenticationFailedError."""
         if self._admin is None:
-            async with self._lock:
-                if self._admin is None:
-                    admin = AIOKafkaAdminClient(_keys_of(ADMIN, self._keys))
-                    await admin.start()
-                    self._admin = admin
+            # All who wait share one attempt: a cluster that is away makes nobody wait for the attempts of others.
+            await self._starting.get("admin", 0, self._start_admin)
+        assert self._admin is not None
         return self._admin
+
+    async def _start_admin(self) -> None:
+        admin = AIOKafkaAdminClient(_keys_of(ADMIN, self._keys))
+        await admin.start()
+        self._admin = admin
 
     async def producer(self) -> AIOKafkaProducer:
         """The producer, started."""
         if self._producer is None:
-            async with self._lock:
-                if self._producer is None:
-                    keys = {**_keys_of(PRODUCER, self._keys), "max.block.ms": 10_000, "delivery.timeout.ms": 20_000}
-                    producer = AIOKafkaProducer(configs=keys)
-                    await producer.start()
-                    self._producer = producer
+            await self._starting.get("producer", 0, self._start_producer)
+        assert self._producer is not None
         return self._producer
+
+    async def _start_producer(self) -> None:
+        keys = {**_keys_of(PRODUCER, self._keys), "max.block.ms": 10_000, "delivery.timeout.ms": 20_000}
+        producer = AIOKafkaProducer(configs=keys)
+        await producer.start()
+        self._producer = producer
 
     @asynccontextmanager
     async def consumer(self, **keys: object) -> AsyncIterator[AIOKafkaConsumer]:
