@@ -56,6 +56,7 @@ class Console:
         self._http: list[httpx.AsyncClient] = []
         self._streams = 0
         self._tries: dict[str, _Tries] = {}
+        self._hashing = asyncio.Semaphore(2)
         self._closing: set[asyncio.Task[None]] = set()
 
         registry = settings.registry
@@ -136,7 +137,9 @@ class Console:
 
     async def _by_file(self, user: str, password: str) -> Session | None:
         stored = self.settings.users.get(user)
-        right = await asyncio.to_thread(matches, password, stored or DECOY)
+        # A hash takes memory and time: few at once.
+        async with self._hashing:
+            right = await asyncio.to_thread(matches, password, stored or DECOY)
         if not right or stored is None:
             return None
         viewer = access_of([RoleRule(Level.VIEWER, ("*",))], user, ())

@@ -154,6 +154,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.kafka.get("bootstrap.servers"):
             raise ConfigError("kafka.bootstrap.servers", "", "addresses of brokers are needed")
+        for key in self.kafka:
+            _check_client_key(str(key))
         if self.login not in MODES:
             raise ConfigError("login.mode", self.login, f"one of {', '.join(MODES)}")
         if self.login == "users" and not self.users:
@@ -220,6 +222,23 @@ class Settings:
     def with_changes(self, **changes: Any) -> Settings:
         """A copy with other values; None leaves a value as it is."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _check_client_key(name: str) -> None:
+    """ConfigError for a key that no client has."""
+    from kafkapy.config.admin import ADMIN
+    from kafkapy.config.consumer import CONSUMER
+    from kafkapy.config.producer import PRODUCER
+
+    error: ConfigError | None = None
+    for definition in (PRODUCER, CONSUMER, ADMIN):
+        try:
+            definition.key_of(name)
+            return
+        except ConfigError as found:
+            error = found
+    assert error is not None
+    raise error
 
 
 class _Table:

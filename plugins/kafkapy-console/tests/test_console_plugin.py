@@ -77,6 +77,7 @@ def test_a_settings_file(tmp_path: Path) -> None:
         ("[registry]", "registry.url"),
         ("[[connect]]\nname = 'x'", "connect[0].url"),
         ("name = ", "line 1"),
+        ('[kafka]\n"sasl.usrname" = "ann"', "sasl.usrname"),
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path: Path, text: str, key: str) -> None:
