@@ -17,8 +17,9 @@ from kafkapy.admin import KafkaAdminClient
 pytestmark = JAVA
 PAGES = (
     "/", "/brokers/{broker}", "/brokers/{broker}/log-dirs", "/brokers/{broker}/versions", "/topics", "/topics/orders",
-    "/topics/orders/records", "/topics/orders/records/0/0", "/topics/orders/configs", "/topics/orders/configs/retention.ms",
-    "/topics/orders/groups", "/topics/orders/statistics", "/topics/orders/delete", "/topics/orders/delete-records?way=all",
+    "/topics/orders/records", "/topics/orders/records/0/0", "/topics/orders/configs", "/topics/orders/groups",
+    "/topics/orders/configs/retention.ms", "/topics/orders/statistics", "/topics/orders/delete",
+    "/topics/orders/delete-records?way=all",
     "/groups", "/groups/billing", "/groups/billing/reset?way=earliest", "/users", "/acls", "/rights?principal=ann",
     "/quotas", "/tokens", "/features", "/live.json", "/topics/orders/live.json", "/groups/billing/lag.json",
 )  # fmt: skip

@@ -103,6 +103,9 @@ async def newest(
             for partition, records in (await reading.ranges(ranges)).items():
                 found[partition] = records + found[partition]
             width *= 8
+    for each in reading.unfinished:
+        # Newer records of it are missing: it waits for the next page, whole.
+        found[each], low[each] = [], high[each]
     kept = _merged([records[::-1] for records in found.values()], limit, -1)
     older = _lowest(kept, low, high, found)
     has_older = any(older[each] > begin[each] for each in partitions)
@@ -169,6 +172,8 @@ async def oldest_from(
             for partition, records in (await reading.ranges(ranges)).items():
                 found[partition] += records
             width *= 8
+    for each in reading.unfinished:
+        position[each] = found[each][-1].offset + 1 if found[each] else low[each]
     kept = _merged(list(found.values()), limit, 1)
     after = {}
     for each in partitions:
@@ -285,6 +290,8 @@ class Reading:
         self._deadline = time.monotonic() + DEADLINE_S
         self._bytes = 0
         self.complete = True
+        self.unfinished: set[TopicPartition] = set()
+        """The partitions whose last range was not read to its end."""
 
     async def ranges(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, list[Any]]:
         """The records of [low, high) of each partition, in order."""
@@ -296,6 +303,7 @@ class Reading:
         while left:
             if time.monotonic() > self._deadline or self._bytes > MOST_BYTES:
                 self.complete = False
+                self.unfinished.update(left)
                 break
             got = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH)
             for each in list(left):
