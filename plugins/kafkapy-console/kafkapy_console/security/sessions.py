@@ -43,12 +43,14 @@ class Sessions:
     def __init__(self, secret: bytes, lifetime_s: float, ended: Callable[[Session], None] | None = None) -> None:
         self._secret = secret
         self._lifetime_s = lifetime_s
-        self._sessions: dict[str, Session] = {}
+        self._people: dict[str, Session] = {}
+        self._visitors: dict[str, Session] = {}
+        """Sessions before a login: any number of requests without a cookie ends no session of a person."""
         self._ended = ended
 
     def find(self, session_id: str | None) -> Session | None:
         """The session of a cookie, None for an unknown or an expired one."""
-        session = self._sessions.get(session_id or "")
+        session = self._people.get(session_id or "") or self._visitors.get(session_id or "")
         if session is None:
             return None
         now = time.monotonic()
@@ -56,22 +58,27 @@ class Sessions:
             self.end(session)
             return None
         session.used = now
-        self._sessions.pop(session.id)
-        self._sessions[session.id] = session
+        kept = self._of(session)
+        kept.pop(session.id)
+        kept[session.id] = session
         return session
 
     def begin(self, user: str, access: Access, *, logged_in: bool, kafka: Mapping[str, str] | None = None) -> Session:
         """A new session, with a new id."""
         session = Session(secrets.token_urlsafe(32), user, access, logged_in, kafka or {}, time.monotonic())
-        self._sessions[session.id] = session
-        while len(self._sessions) > MOST:
-            self.end(next(iter(self._sessions.values())))
+        kept = self._of(session)
+        kept[session.id] = session
+        while len(kept) > MOST:
+            self.end(next(iter(kept.values())))
         return session
 
     def end(self, session: Session) -> None:
         """Forget a session."""
-        if self._sessions.pop(session.id, None) is not None and self._ended is not None:
+        if self._of(session).pop(session.id, None) is not None and self._ended is not None:
             self._ended(session)
+
+    def _of(self, session: Session) -> dict[str, Session]:
+        return self._people if session.logged_in else self._visitors
 
     def token(self, session: Session) -> str:
         """A token for a form of the session. Each page has another one, so that compressed pages do not tell it."""
