@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import msgpack
@@ -34,12 +35,19 @@ class Decoded:
     format: str
     value: Any
     """A value of JSON's types, a text, bytes, or None."""
-    text: str
-    """For people: indented, not shortened."""
+    given: str | None
+    """The text where it is not made of the value."""
     size: int
     note: str = ""
     """Why a format that was asked for did not fit."""
     masked: bool = False
+
+    @cached_property
+    def text(self) -> str:
+        """For people: indented, not shortened. Made at its first use, because a search shows few of its records."""
+        if self.given is not None:
+            return self.given
+        return hex_dump(self.value) if isinstance(self.value, bytes) else pretty(self.value)
 
     @property
     def is_null(self) -> bool:
@@ -102,9 +110,7 @@ class Decoder:
             if form.startswith("local:") and form[6:] in self._schemas.local:
                 return _with_codec(self._schemas.local[form[6:]], data, len(data))
         except (ValueError, RecursionError, ConsoleError) as error:
-            plain = self._auto(data)
-            note = f"Not {form}: {sentence(error)}"
-            return Decoded(plain.format, plain.value, plain.text, plain.size, note)
+            return replace(self._auto(data), note=f"Not {form}: {sentence(error)}")
         return _hex(data)
 
     def _auto(self, data: bytes) -> Decoded:
@@ -131,8 +137,7 @@ class Decoder:
                 return _msgpack(data)
             except (ValueError, RecursionError):
                 pass
-        found = _hex(data)
-        return Decoded(found.format, found.value, found.text, found.size, note)
+        return replace(_hex(data), note=note)
 
     def _registry(self, data: bytes) -> Decoded:
         schema_id = framed_id(data)
@@ -151,12 +156,14 @@ def _with_codec(codec: Codec, data: bytes, size: int) -> Decoded:
     except Exception as error:
         raise ValueError(f"the bytes do not fit the schema: {type(error).__name__}: {error}") from None
     label = f"{kind} #{codec.schema.id}" if codec.schema.id else kind
-    return Decoded(label, plain(value), pretty(value), size)
+    return Decoded(label, plain(value), None, size)
 
 
 def _json(data: bytes) -> Decoded:
     value = json.loads(data)
-    return Decoded("json", value, pretty(value), len(data))
+    if data.count(b"[") + data.count(b"{") > MOST_DEPTH:
+        plain(value)
+    return Decoded("json", value, None, len(data))
 
 
 def _msgpack(data: bytes) -> Decoded:
@@ -164,7 +171,7 @@ def _msgpack(data: bytes) -> Decoded:
         value = msgpack.unpackb(data, strict_map_key=False, max_buffer_size=0)
     except (msgpack.UnpackException, msgpack.StackError, UnicodeDecodeError) as error:
         raise ValueError(f"the bytes are no MessagePack: {error}") from None
-    return Decoded("msgpack", plain(value), pretty(value), len(data))
+    return Decoded("msgpack", plain(value), None, len(data))
 
 
 def _integer(data: bytes) -> Decoded:
@@ -175,7 +182,7 @@ def _integer(data: bytes) -> Decoded:
 
 
 def _hex(data: bytes) -> Decoded:
-    return Decoded("hex", data, hex_dump(data), len(data))
+    return Decoded("hex", data, None, len(data))
 
 
 def hex_dump(data: bytes) -> str:

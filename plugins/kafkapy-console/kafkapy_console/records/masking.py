@@ -7,7 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from kafkapy_console.records.decoding import Decoded, pretty
+from kafkapy_console.records.decoding import Decoded
 from kafkapy_console.settings import MaskRule
 
 __all__ = ["MASK", "Masks"]
@@ -37,20 +37,20 @@ class Masks:
         value = decoded.value
         for rule in rules:
             if not rule.fields and rule.pattern is None and not rule.headers:
-                return replace(decoded, value=MASK, text=MASK, masked=True)
+                return replace(decoded, value=MASK, given=MASK, masked=True)
             if isinstance(value, bytes) and (rule.fields or rule.pattern):
                 # Bytes that no decoder understood may hold what the rule hides.
-                return replace(decoded, value=MASK, text=MASK, masked=True)
+                return replace(decoded, value=MASK, given=MASK, masked=True)
             if rule.fields and not isinstance(value, (dict, list)) and decoded.format in ("text", "base64"):
                 # Not the format that the rule's fields are of: a text may hold them in another form.
-                return replace(decoded, value=MASK, text=MASK, masked=True)
+                return replace(decoded, value=MASK, given=MASK, masked=True)
             for path in rule.fields:
                 value = _without(value, path)
             if rule.pattern is not None:
                 value = _replaced(value, rule.pattern)
         if value == decoded.value:
             return decoded
-        return replace(decoded, value=value, text=value if isinstance(value, str) else pretty(value), masked=True)
+        return replace(decoded, value=value, given=value if isinstance(value, str) else None, masked=True)
 
     def header(self, topic: str, name: str, text: str) -> str:
         """The text of a header."""
