@@ -30,6 +30,8 @@ HOSTILE = [
     b"a\rb\r\nevent: end\ndata: forged\n\n",
     b'{"<b>": "<i onmouseover=alert(1)>", "deep": ' + b"[" * 500 + b"]" * 500 + b"}",
     b"[" * 100_000,
+    b'"half \\ud800"',
+    b'{"\\udfff": ["\\ud800"], "n": NaN}',
     b"\0" + b"\xff" * 4 + b"no such schema",
     b"x" * 300_000,
     b"",

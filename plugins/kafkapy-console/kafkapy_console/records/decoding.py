@@ -47,7 +47,7 @@ class Decoded:
         """For people: indented, not shortened. Made at its first use, because a search shows few of its records."""
         if self.given is not None:
             return self.given
-        return hex_dump(self.value) if isinstance(self.value, bytes) else pretty(self.value)
+        return hex_dump(self.value) if isinstance(self.value, bytes) else encodable(pretty(self.value))
 
     @property
     def is_null(self) -> bool:
@@ -168,8 +168,8 @@ def _json(data: bytes) -> Decoded:
 
 def _msgpack(data: bytes) -> Decoded:
     try:
-        value = msgpack.unpackb(data, strict_map_key=False, max_buffer_size=0)
-    except (msgpack.UnpackException, msgpack.StackError, UnicodeDecodeError) as error:
+        value = msgpack.unpackb(data, strict_map_key=False)
+    except Exception as error:
         raise ValueError(f"the bytes are no MessagePack: {error}") from None
     return Decoded("msgpack", plain(value), None, len(data))
 
@@ -213,6 +213,11 @@ def plain(value: Any, depth: int = 0) -> Any:
 def pretty(value: Any) -> str:
     """A value as indented JSON; bytes are base64."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=_readable)
+
+
+def encodable(text: str) -> str:
+    """A text that UTF-8 can hold: JSON may name halves of characters that no text has."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _readable(value: Any) -> str:

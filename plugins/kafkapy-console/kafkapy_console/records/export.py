@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from kafkapy_console.errors import BadInputError
-from kafkapy_console.records.decoding import Decoded
+from kafkapy_console.records.decoding import Decoded, encodable
 from kafkapy_console.records.view import RecordView
 
 __all__ = ["FORMATS", "csv_rows", "json_lines", "parquet", "safe_cell"]
@@ -51,7 +51,7 @@ async def json_lines(batches: AsyncIterator[Sequence[RecordView]]) -> AsyncItera
             )
             + "\n"
             for view in views
-        ).encode()
+        ).encode("utf-8", "backslashreplace")
 
 
 async def csv_rows(batches: AsyncIterator[Sequence[RecordView]]) -> AsyncIterator[bytes]:
@@ -85,7 +85,7 @@ def _flat(part: Decoded) -> str | None:
     if part.is_null:
         return None
     if isinstance(part.value, (dict, list)):
-        return json.dumps(part.value, ensure_ascii=False, default=str)
+        return encodable(json.dumps(part.value, ensure_ascii=False, default=str))
     return part.text
 
 
