@@ -46,7 +46,7 @@ class Decoded:
     def text(self) -> str:
         """For people: indented, not shortened. Made at its first use, because a search shows few of its records."""
         if self.given is not None:
-            return self.given
+            return encodable(self.given)
         return hex_dump(self.value) if isinstance(self.value, bytes) else encodable(pretty(self.value))
 
     @property
