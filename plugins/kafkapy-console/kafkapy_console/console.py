@@ -30,6 +30,14 @@ __all__ = ["Console", "number"]
 MOST_STREAMS = 200
 """Searches, tails and downloads at the same time, of all users."""
 HTTP_TIMEOUT_S = 10
+CREDENTIALS = {
+    "sasl.username",
+    "sasl.password",
+    "sasl.plain.username",
+    "sasl.plain.password",
+    "sasl.jaas.config",
+}
+"""Keys that a person who logs in with a Kafka user replaces."""
 LOGIN_TRIES = 5
 LOGIN_PAUSE_S = 30.0
 
@@ -150,7 +158,8 @@ class Console:
         from kafkapy.errors import AuthenticationError
 
         keys = {"sasl.username": user, "sasl.password": password}
-        clients = Clients({**self.settings.kafka, **keys})
+        shared = {name: value for name, value in self.settings.kafka.items() if name not in CREDENTIALS}
+        clients = Clients({**shared, **keys})
         try:
             await (await clients.admin()).describe_cluster()
         except AuthenticationError:

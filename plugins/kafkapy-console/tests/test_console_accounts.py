@@ -90,7 +90,7 @@ def test_super_users_and_open_houses() -> None:
 
 
 def test_rights_name_what_is_implied() -> None:
-    (own, opened, team, secret) = rights(RULES, "User:ann")
+    (opened, own, team, secret) = rights(RULES, "User:ann")
     assert (own.name, own.allowed, own.hosts) == ("own", ["ALL"], ["10.0.0.1"])
     assert opened.allowed == ["WRITE", "DESCRIBE (implied)"]
     assert (team.prefixed, team.allowed) == (True, ["READ", "DESCRIBE (implied)"])
@@ -115,6 +115,7 @@ def test_a_rule_is_added_explained_and_deleted(visitor: Person) -> None:
     deletion = address[1].replace("&amp;", "&")
     assert "get authorization errors" in visitor.get(deletion)
     visitor.send("/acls/delete", {**fields, "principal": "User:ann"}, page=deletion)
+    assert "Rule deleted" in visitor.get("/acls")
     assert "User:ann" not in visitor.get("/acls?q=team")
 
 

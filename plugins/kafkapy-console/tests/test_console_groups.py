@@ -206,8 +206,8 @@ def test_a_reset_does_what_its_preview_shows(
         reader.assign([TopicPartition(name, 0), TopicPartition(name, 1)])
         reader.commit(
             {
-                TopicPartition(name, 0): OffsetAndMetadata(18, "", None),
-                TopicPartition(name, 1): OffsetAndMetadata(7, "", None),
+                TopicPartition(name, 0): OffsetAndMetadata(18, "", -1),
+                TopicPartition(name, 1): OffsetAndMetadata(7, "", -1),
             }
         )
     path = f"/groups/g-{name}/reset"

@@ -76,7 +76,7 @@ def test_a_settings_file(tmp_path: Path) -> None:
         ("[[mask]]\ntopic = ['x']", "mask[0].topic"),
         ("[registry]", "registry.url"),
         ("[[connect]]\nname = 'x'", "connect[0].url"),
-        ("name = ", "line 1"),
+        ("name = \nx = 1", "line 1"),
         ('[kafka]\n"sasl.usrname" = "ann"', "sasl.usrname"),
     ],
 )
