@@ -280,6 +280,6 @@ def test_an_open_transaction_is_shown_and_aborted(
         assert "open since offset 0" in person.get(f"/topics/{name}/producers")
         person.send(f"{path}/abort", {"name": "other"}, page=path, status=400)
         person.send(f"{path}/abort", {"name": transactional_id}, page=path)
-        wait_until(lambda: "CompleteAbort" in person.get(path), "the transaction is aborted")
+        wait_until(lambda: "Ongoing" not in person.get(path), "the transaction is aborted")
         with pytest.raises(Exception, match="(?i)fenced|epoch|abort"):
             producer.commit_transaction()
