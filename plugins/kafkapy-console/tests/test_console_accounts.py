@@ -116,7 +116,7 @@ def test_a_rule_is_added_explained_and_deleted(visitor: Person) -> None:
     assert "get authorization errors" in visitor.get(deletion)
     visitor.send("/acls/delete", {**fields, "principal": "User:ann"}, page=deletion)
     assert "Rule deleted" in visitor.get("/acls")
-    assert "User:ann" not in visitor.get("/acls?q=team")
+    assert "principal=User%3Aann" not in visitor.get("/acls?q=team")
 
 
 def test_a_user_gets_a_password_and_loses_it(visitor: Person, secured: testing.Broker) -> None:

@@ -221,7 +221,7 @@ def test_a_kafka_user_logs_in_with_its_own_rights(console: Callable[..., Person]
         authorizer_class_name="acl",
         super_users="User:admin;User:ANONYMOUS",
     ) as secured:
-        secured.create_topic("hidden")
+        secured.create_topic("not-for-ann")
         keys = {
             name: value
             for name, value in secured.client_config("admin").items()
@@ -230,11 +230,11 @@ def test_a_kafka_user_logs_in_with_its_own_rights(console: Callable[..., Person]
         visitor = console(login="sasl", kafka=keys)
         assert "is not known" in visitor.log_in("ann", "wrong", 403).text
         visitor.log_in("admin", "admin-password")
-        assert "hidden" in visitor.get("/topics")
+        assert "not-for-ann" in visitor.get("/topics")
         visitor.send("/logout", page="/")
         visitor.log_in("ann", "ann-password")
-        assert "hidden" not in visitor.get("/topics")
-        visitor.get("/topics/hidden", 404)
+        assert "not-for-ann" not in visitor.get("/topics")
+        visitor.get("/topics/not-for-ann", 404)
 
 
 def test_a_login_by_an_identity_provider(console: Callable[..., Person], tmp_path: Path) -> None:
