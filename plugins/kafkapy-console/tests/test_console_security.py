@@ -234,7 +234,7 @@ def test_a_kafka_user_logs_in_with_its_own_rights(console: Callable[..., Person]
         visitor.send("/logout", page="/")
         visitor.log_in("ann", "ann-password")
         assert "not-for-ann" not in visitor.get("/topics")
-        visitor.get("/topics/not-for-ann", 404)
+        visitor.get("/topics/not-for-ann", 403)
 
 
 def test_a_login_by_an_identity_provider(console: Callable[..., Person], tmp_path: Path) -> None:
