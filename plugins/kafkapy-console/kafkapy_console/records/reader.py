@@ -298,6 +298,8 @@ class Reading:
         found: dict[TopicPartition, list[Any]] = {each: [] for each in ranges}
         left = dict(ranges)
         self._consumer.assign(list(left))
+        # A partition of an earlier round is still paused.
+        self._consumer.resume(*left)
         for each, (low, _) in left.items():
             self._consumer.seek(each, low)
         while left:
