@@ -52,6 +52,6 @@ def test_only_what_stays_is_left_out_of_later_collections(
     monkeypatch.setattr(garbage.gc, "freeze", lambda: frozen_times.append(None))
     made = []
     with resting(keeps):
-        made = [[number] for number in range(garbage.MANY_SURVIVORS + 1)]
+        made = [[number] for number in range(2 * garbage.MANY_SURVIVORS)]
     assert len(frozen_times) == frozen
     del made

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +25,7 @@ from kafkapy.metadata.delegation_tokens import (
 )
 from kafkapy.metadata.store import Create, Delete, MetadataStore, NodeExistsError, NoNodeError, SetData
 from kafkapy.security.delegation_tokens import DelegationTokenCache, TokenInformation
-from kafkapy.types import uuid_to_string
+from kafkapy.types import random_uuid, uuid_to_string
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
@@ -90,7 +89,7 @@ class DelegationTokenManager:
             lifetime_ms = min(max_lifetime_ms, lifetime_ms)
         max_timestamp = now_ms + lifetime_ms
         token = TokenInformation(
-            token_id=uuid_to_string(uuid.uuid4()),
+            token_id=uuid_to_string(random_uuid()),
             owner=owner,
             requester=requester,
             renewers=tuple(renewers),

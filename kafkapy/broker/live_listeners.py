@@ -1,6 +1,7 @@
 """Listeners and network threads of a running broker. Source: kafka.server.DynamicListenerConfig.
 
-A dynamic change adds and removes listeners, changes advertised addresses, and resizes the pools of network threads.
+A dynamic change adds and removes listeners, changes advertised addresses, and resizes the pools of network threads. The
+broker's registration follows: its addresses, and whether it is cordoned.
 """
 
 from __future__ import annotations

@@ -349,7 +349,8 @@ class BrokerCollector(Collector):
 
     def _transactions(self, add: Any, verification_times: Any) -> None:
         coordinator = self._server.context.coordinators.transaction
-        for state, count in coordinator.count_states().items():
+        numbers = coordinator.numbers()
+        for state, count in numbers.states.items():
             add("kafka_coordinator_transaction_transactionstatemanager_numtransactionalids", count, state)
         add(
             "kafka_coordinator_transaction_transactionmarkerchannelmanager_unfinishedtransactions",
@@ -362,9 +363,8 @@ class BrokerCollector(Collector):
         add("kafka_server_transaction_coordinator_metrics_partition_load_time_max", loads.max_ms)
         mean = loads.total_ms / loads.count if loads.count else 0
         add("kafka_server_transaction_coordinator_metrics_partition_load_time_avg", mean)
-        opened = coordinator.open_transactions()
-        add("kafka_server_transaction_coordinator_metrics_active_transaction_open_time_max", opened.longest_ms)
-        add("kafkapy_transactions_twophaseopen", opened.two_phase)
+        add("kafka_server_transaction_coordinator_metrics_active_transaction_open_time_max", numbers.longest_open_ms)
+        add("kafkapy_transactions_twophaseopen", numbers.open_two_phase)
         verification = self._server.context.coordinators.verification
         add("kafka_server_addpartitionstotxnmanager_verificationfailure", verification.failures)
         buckets, so_far = [], 0

@@ -387,7 +387,7 @@ class ControllerStore:
             return
 
     async def features(self) -> tuple[dict[str, int], int]:
-        """The finalized features, and the version of /feature."""
+        """The finalized features, and the version of /feature. NoNodeError without one."""
         value, stat = await self.store.get(FEATURE)
         return decode_feature(value)[1], stat.version
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -23,13 +24,17 @@ from kafkapy.controller.reassignment import PartitionReassignments
 from kafkapy.controller.replica_state_machine import ReplicaStateMachine
 from kafkapy.controller.topic_deletion import ForgetOffsets, TopicDeletionManager
 from kafkapy.metadata.config_repository import ConfigRepository
+from kafkapy.metadata.features import unsupported_levels
 from kafkapy.metadata.metadata_version import MetadataVersion
+from kafkapy.metadata.store import NoNodeError
 from kafkapy.metadata.znodes import BrokerRegistration, broker_path, topic_path
 from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition, random_uuid
 
 if TYPE_CHECKING:
     from kafkapy.config.broker import BrokerConfig
+
+logger = logging.getLogger("kafka.controller.KafkaController")
 
 OwnEvent = Callable[["Controllership"], Awaitable[None]]
 """An event that runs with the controllership that has queued it."""
@@ -112,11 +117,24 @@ class Controllership:
     # --- brokers ------------------------------------------------------------------------------------------------------
 
     async def registered_brokers(self) -> dict[int, BrokerRegistration]:
-        """The registered brokers, whose nodes are followed from now on."""
+        """The registered brokers, whose nodes are followed from now on.
+
+        A broker that does not support the finalized features is left out: it leads nothing, and hears of nothing.
+        """
         ids = await self.store.broker_ids()
         # The watch comes first, so that no change after the read is missed.
         await self.watches.follow([broker_path(each) for each in ids])
-        return await self.store.registrations(ids)
+        found = await self.store.registrations(ids)
+        try:
+            levels, _ = await self.store.features()
+        except NoNodeError:
+            levels = {}
+        for broker in list(found.values()):
+            reason = unsupported_levels(broker.features, levels)
+            if reason:
+                logger.warning("The controller ignores broker %d, which does not support %s", broker.id, reason)
+                del found[broker.id]
+        return found
 
     # --- topics -------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ no level of them can be finalized. kraft.version belongs to KRaft's quorum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from kafkapy.metadata.metadata_version import IBP_3_0_IV0, LATEST, VERSIONS, MetadataVersion
@@ -72,6 +72,23 @@ def levels_of(metadata_level: int) -> dict[str, int]:
 
 LATEST_LEVELS: Final[Mapping[str, int]] = levels_of(MAX_METADATA_LEVEL)
 """The finalized levels of a new cluster."""
+
+
+def unsupported_levels(supported: Iterable[tuple[str, int, int]], levels: Mapping[str, int]) -> str:
+    """The finalized levels that a broker's registration does not support; "" for none.
+
+    `supported`: (name, lowest level, highest level). Nothing is asked of a broker that names none: it is older than
+    KIP-584.
+    """
+    known = {name: (low, high) for name, low, high in supported}
+    if not known:
+        return ""
+    outside = []
+    for name, level in sorted(levels.items()):
+        low, high = known.get(name, (0, 0))
+        if not low <= level <= high:
+            outside.append(f"{name} at level {level}")
+    return ", ".join(outside)
 
 
 def initial_levels(protocol: MetadataVersion) -> dict[str, int]:

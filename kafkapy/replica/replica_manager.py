@@ -22,7 +22,6 @@ from uuid import UUID
 from kafkapy import errors
 from kafkapy._speedups.log.replication import Replication
 from kafkapy.errors import ErrorCode
-from kafkapy.log.dir_scan import MAX_NAME, future_name
 from kafkapy.metadata.broker_requests import (
     BrokerRequest,
     BrokerResponse,
@@ -40,7 +39,7 @@ from kafkapy.replica.alter_log_dirs import ReplicaAlterLogDirsManager
 from kafkapy.replica.fetcher_api import FetchStart
 from kafkapy.replica.isr import IsrManager
 from kafkapy.replica.log_configs import effective_log_config
-from kafkapy.replica.log_dirs import ActiveProducer, HostedLog, LogDirDescription, describe_directories
+from kafkapy.replica.log_dirs import ActiveProducer, ReplicaLogDirs
 from kafkapy.replica.log_opener import LogOpener
 from kafkapy.replica.offset_lookup import FoundOffset, legacy_offsets, lookup
 from kafkapy.replica.partition import Partition
@@ -66,8 +65,6 @@ STORE_RETRY_S: Final = 0.5
 HIGH_WATERMARK: Final = -1
 """The offset of a DeleteRecords that deletes everything below the high watermark."""
 LEADER_RATE: Final = "leader.replication.throttled.rate"
-LOGGED_AT_MOST: Final = 100
-"""Most partitions of one request whose failed moves are logged."""
 
 BATCH: Final = 200
 """Partitions that one piece of work on a worker thread opens or deletes."""
@@ -120,7 +117,7 @@ class ReplicaManager:
         """Partitions whose fetcher gave up, until the controller sends another leader epoch."""
         self._notifications: set[asyncio.Task[None]] = set()
         self._moves = ReplicaAlterLogDirsManager(config, log_manager)
-        self._altering_log_dirs = asyncio.Lock()
+        self.log_dirs = ReplicaLogDirs(log_manager, self._partitions, self.partition, self._moves)
         # The controller's requests come one at a time. Work of others on worker threads does not delay an election.
         self.replication = Replication(
             config.get_int("replica.lag.time.max.ms"),
@@ -584,73 +581,6 @@ class ReplicaManager:
         ]
 
     # --- log directories ----------------------------------------------------------------------------------------------
-
-    async def describe_log_dirs(self) -> list[LogDirDescription]:
-        """Every log directory with its partitions and space.
-
-        A failed directory has an error and no partitions.
-        """
-        hosted: dict[str, list[HostedLog]] = {}
-        # Taken first: a future log that takes its log's place meanwhile is then seen at least once.
-        futures = self._log_manager.futures.all()
-        for topic_partition, partition in self._partitions.items():
-            if partition.log is not None and not partition.offline:
-                directory = self._log_manager.dir_of(topic_partition)
-                hosted.setdefault(str(directory), []).append(HostedLog(topic_partition, partition.log))
-                if topic_partition in futures and futures[topic_partition].place.log_dir.path == directory:
-                    del futures[topic_partition]
-        for topic_partition, future in futures.items():
-            each = HostedLog(topic_partition, future.log, True, self.log(topic_partition))
-            hosted.setdefault(str(future.place.log_dir.path), []).append(each)
-        live, failed = self._log_manager.live_dirs, self._log_manager.offline_dirs
-        return await asyncio.to_thread(describe_directories, live, failed, hosted)
-
-    async def alter_replica_log_dirs(self, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:
-        """Begin to move replicas to other log directories; one outcome for each.
-
-        LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (a directory is offline), INVALID_REPLICA_ASSIGNMENT (it is cordoned),
-        INVALID_TOPIC_EXCEPTION (its name is too long for a future log). A partition that this broker does not host is
-        remembered, and created in that directory if it arrives: REPLICA_NOT_AVAILABLE, or UNKNOWN_TOPIC_OR_PARTITION.
-        Source: ReplicaManager.alterReplicaLogDirs.
-        """
-        outcomes: dict[TopicPartition, ErrorCode] = {}
-        async with self._altering_log_dirs:
-            logged = 0
-            async for topic_partition, directory in in_slices(wanted.items()):
-                try:
-                    await self._alter_log_dir(topic_partition, Path(directory), directory)
-                    outcomes[topic_partition] = ErrorCode.NONE
-                except errors.NotLeaderOrFollowerError:
-                    outcomes[topic_partition] = ErrorCode.REPLICA_NOT_AVAILABLE
-                except errors.KafkaError as error:
-                    if logged < LOGGED_AT_MOST:
-                        logger.warning("Partition %s cannot move to another log directory: %s", topic_partition, error)
-                    logged += 1
-                    outcomes[topic_partition] = errors.code_of(error)
-        return outcomes
-
-    async def _alter_log_dir(self, topic_partition: TopicPartition, directory: Path, written: str) -> None:
-        if len(future_name(topic_partition).encode()) > MAX_NAME:
-            raise errors.InvalidTopicError("The topic name is too long.")
-        if str(directory) != written:
-            raise errors.LogDirNotFoundError(f"Log dir {written} is not found in the config.")
-        table = self._log_manager.table
-        table.check_dir(directory)
-        if directory in table.cordoned and table.dir_of(topic_partition) != directory:
-            raise errors.InvalidReplicaAssignmentError(f"Log directory {directory} is cordoned")
-        futures = self._log_manager.futures
-        hosted = self._partitions.get(topic_partition)
-        if hosted is not None and not hosted.offline:
-            future = futures.get(topic_partition)
-            if future is not None and future.place.log_dir.path != directory:
-                await asyncio.to_thread(futures.remove, topic_partition)
-        if hosted is not None and hosted.offline:
-            raise errors.KafkaStorageError(f"Partition {topic_partition} is offline")
-        await asyncio.to_thread(table.prefer, topic_partition, directory)
-        self.partition(topic_partition).local_log(leader_only=False)
-        await asyncio.to_thread(futures.create, topic_partition, directory)
-        if futures.is_moving(topic_partition):
-            self._moves.add(topic_partition)
 
     def log_dir_failed(self, directory: Path, partitions: Sequence[TopicPartition]) -> None:
         """Take a failed log directory and its partitions offline.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from controller.several import SeveralBrokers, run_several
 from controller.test_several_brokers import create
+from waiting import WAIT_S
 
 from kafkapy import errors
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
@@ -94,6 +96,42 @@ def test_the_next_controller_and_a_new_session_know_it() -> None:
         await cluster.settled()
         assert await created(cluster, "placed", 6, 1) is None
         assert replicas(cluster, "placed") == {1}
+
+    run_several(test)
+
+
+def test_a_registration_is_written_in_the_order_of_events() -> None:
+    """A session that ended is registered again by an event: another registration must not come in between."""
+
+    async def test(cluster: SeveralBrokers) -> None:
+        controller = cluster[1].controller
+        assert controller.registration is not None
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def event() -> None:
+            begun.set()
+            await goes_on.wait()
+
+        controller._events.put("event", event)
+        await begun.wait()
+        written = asyncio.ensure_future(controller.update_registration(controller.registration.endpoints, True))
+        await asyncio.sleep(0)
+        assert not (await cluster[1].controller.store.live_brokers())[1].cordoned
+        goes_on.set()
+        await written
+        assert (await cluster[1].controller.store.live_brokers())[1].cordoned
+
+    run_several(test)
+
+
+def test_a_stopped_controller_writes_no_registration() -> None:
+    async def test(cluster: SeveralBrokers) -> None:
+        controller = cluster[1].controller
+        assert controller.registration is not None
+        endpoints = controller.registration.endpoints
+        await cluster.kill(1)
+        await asyncio.wait_for(controller.update_registration(endpoints, True), WAIT_S)
+        assert not controller.registration.cordoned
 
     run_several(test)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from controller.several import SeveralBrokers, run_several
+from waiting import until
 
 from kafkapy.controller.feature_updates import FeatureUpdate, changed_levels
 from kafkapy.errors import ErrorCode, KafkaError, code_of
@@ -16,9 +20,11 @@ from kafkapy.metadata.features import (
     metadata_level_of,
     metadata_name,
     protocol_at,
+    unsupported_levels,
 )
 from kafkapy.metadata.metadata_version import LATEST, MetadataVersion
-from kafkapy.metadata.znodes import BrokerRegistration, decode_broker, encode_broker
+from kafkapy.metadata.znodes import BrokerRegistration, broker_path, decode_broker, encode_broker
+from kafkapy.types import Endpoint
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 ALL = tuple((each.name, each.min_level, each.max_level) for each in FEATURES)
@@ -127,6 +133,31 @@ def test_every_live_broker_must_support_a_level() -> None:
     assert "Broker 2 does not support this feature." in refusal(("group.version", 1, UPGRADE), brokers=brokers)
     assert "Broker 2 only supports versions 0-1" in refusal(("transaction.version", 2, UPGRADE), brokers=brokers)
     changed_levels(LATEST_LEVELS, [FeatureUpdate("transaction.version", 1, SAFE)], 1, brokers)
+
+
+def test_the_controller_ignores_a_broker_that_cannot_keep_the_finalized_levels(caplog: Any) -> None:
+    async def test(cluster: SeveralBrokers) -> None:
+        features = (*ALL[:2], ("transaction.version", 0, 1))
+        registration = BrokerRegistration(7, (Endpoint("PLAINTEXT", "h", 9007),), features=features)
+        await cluster.active.store.create(broker_path(7), encode_broker(registration))
+        said = "ignores broker 7, which does not support transaction.version at level 2"
+        await until(lambda: said in caplog.text, "the controller has seen the broker")
+        assert sorted(cluster.context.live_brokers) == [0]
+
+    run_several(test, brokers=1)
+
+
+@pytest.mark.parametrize(
+    ("supported", "text"),
+    [
+        (ALL, ""),
+        ((), ""),
+        ((("metadata.version", 7, 32), *ALL[1:]), "metadata.version at level 33"),
+        (ALL[:1], "group.version at level 1, transaction.version at level 2"),
+    ],
+)
+def test_the_levels_that_a_broker_lacks_are_named(supported: tuple[tuple[str, int, int], ...], text: str) -> None:
+    assert unsupported_levels(supported, LATEST_LEVELS) == text
 
 
 def test_registrations_carry_features() -> None:

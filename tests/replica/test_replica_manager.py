@@ -284,7 +284,7 @@ def test_log_directories_are_described(with_broker: Runner, tmp_path: Path) -> N
     async def test(broker: Any) -> None:
         await create(broker, partitions=2)
         broker.table.log("t", 1).append_as_leader(batch(1, 2, 3))
-        (described,) = await broker.replicas.describe_log_dirs()
+        (described,) = await broker.replicas.log_dirs.describe()
         assert (described.path, described.error) == (str(tmp_path / "logs"), ErrorCode.NONE)
         assert described.total_bytes >= described.usable_bytes > 0
         sizes = {each.partition: (each.size, each.offset_lag) for each in described.partitions}
@@ -318,7 +318,7 @@ def test_a_failed_log_directory_takes_its_partitions_with_it_and_no_others(
                 assert broker.cache.partition("t", number).offline_replicas == (0,)
             else:
                 assert (await attempt).offset == 0
-        errors_by_path = {each.path: each.error for each in await broker.replicas.describe_log_dirs()}
+        errors_by_path = {each.path: each.error for each in await broker.replicas.log_dirs.describe()}
         assert errors_by_path == {str(dirs[0]): ErrorCode.KAFKA_STORAGE_ERROR, str(dirs[1]): ErrorCode.NONE}
         # New topics go to the directory that works.
         await create(broker, "later", 2)
@@ -351,7 +351,7 @@ def test_a_partition_that_arrives_while_directories_are_described_is_there_once(
             return known() if found is None else found
 
         monkeypatch.setattr(futures, "all", all_of_them)
-        described = await broker.replicas.describe_log_dirs()
+        described = await broker.replicas.log_dirs.describe()
         assert [(each.path, row.is_future) for each in described for row in each.partitions] == [(str(target), False)]
         await broker.stop()
 

@@ -268,8 +268,8 @@ def test_names_of_equal_numbers_are_told_apart() -> None:
             [
                 "DEBUG Allowed Read on t1",
                 "INFO Denied Read on t2",
-                "Level 5 Allowed Read on t1",
-                "Level 5 Denied Read on t2",
+                "TRACE Allowed Read on t1",
+                "TRACE Denied Read on t2",
             ],
         ),
     ],
@@ -282,7 +282,7 @@ def test_decisions_are_logged_as_kafka_does(caplog: pytest.LogCaptureFixture, le
         authorizer.authorize(context("User:alice", "10.0.0.1"), asked)
         authorizer.authorize(context("User:alice", "10.0.0.1"), quiet)
     told = [
-        f"{record.levelname} {words[4]} {words[7]} on {words[15].split(':')[-1]}"
+        f"{'TRACE' if record.levelno == 5 else record.levelname} {words[4]} {words[7]} on {words[15].split(':')[-1]}"
         for record in caplog.records
         for words in [record.getMessage().split()]
     ]

@@ -221,7 +221,7 @@ def test_34_a_move_between_directories_ends_while_the_leader_changes() -> None:
         moved.replicas._moves.add = lambda partition: None  # type: ignore[method-assign]
         here = manager.dir_of(TP)
         there = next(log_dir.path for log_dir in manager.dirs if log_dir.path != here)
-        work = moved.replicas.alter_replica_log_dirs({TP: str(there)})
+        work = moved.replicas.log_dirs.alter({TP: str(there)})
         await cluster.loop.create_task(work, context=moved.context)
         cluster[0].crash()
         while manager.futures.is_moving(TP):

@@ -38,7 +38,7 @@ async def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -
     if not context.authorize(AclOperation.ALTER, ResourceType.CLUSTER):
         outcomes = await filled(wanted, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     else:
-        outcomes = await context.broker.replica_manager.alter_replica_log_dirs(wanted)
+        outcomes = await context.broker.replica_manager.log_dirs.alter(wanted)
     context.leave(outcomes)
     topics: dict[str, Result] = {}
     async for (topic, index), error in in_slices(outcomes.items()):

@@ -42,8 +42,7 @@ async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> De
         }
         context.leave(wanted)
     results = []
-    cordoned = {str(path) for path in context.broker.config.cordoned_log_dirs}
-    for directory in await context.broker.replica_manager.describe_log_dirs():
+    for directory in await context.broker.replica_manager.log_dirs.describe():
         topics: dict[str, Result.Topic] = {}
         async for each in in_slices(directory.partitions):
             topic, partition = each.partition
@@ -64,7 +63,7 @@ async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> De
                 topics=list(topics.values()),
                 total_bytes=directory.total_bytes,
                 usable_bytes=directory.usable_bytes,
-                is_cordoned=directory.path in cordoned,
+                is_cordoned=directory.is_cordoned,
             )
         )
     return DescribeLogDirsResponse(results=results)

@@ -70,6 +70,9 @@ class Configuration(Part):
         broker.dynamic = DynamicConfig(broker.config, broker.node_id, repository)
         await broker.dynamic.start()
         broker.config = broker.dynamic.config
+        # These were made before the store could be read.
+        broker.log_manager.update_broker_config(broker.config)
+        broker.scheduler.resize(broker.config.get_int("background.threads"))
         broker.effects.check_broker(broker.config)
 
     async def stop(self, broker: Broker) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
@@ -49,13 +49,15 @@ EXPIRED_AT_ONCE: Final = 500
 """Ids that one batch removes, so that it stays far below max.message.bytes."""
 
 
-class OpenTransactions(NamedTuple):
-    """Open transactions of the ids coordinated here."""
+class TransactionNumbers(NamedTuple):
+    """The transactional ids that a broker coordinates, in numbers for its metrics."""
 
-    two_phase: int
-    """The number of those that no timeout of their producer ends (KIP-939)."""
-    longest_ms: int
-    """The age of the oldest one in ms, 0 without any."""
+    states: Mapping[str, int]
+    """Ids by Kafka's name of their state."""
+    open_two_phase: int
+    """Open transactions that no timeout of their producer ends (KIP-939)."""
+    longest_open_ms: int
+    """The age of the oldest open transaction in ms, 0 without any."""
 
 
 class TransactionCoordinator:
@@ -289,24 +291,18 @@ class TransactionCoordinator:
             and (duration_ms < 0 or now - metadata.start_ms > duration_ms)
         ]
 
-    def count_states(self) -> dict[str, int]:
-        """Transactional ids by Kafka's name of their state, for metrics. Any thread."""
-        return Counter(
-            metadata.state.label
-            for shard in self.runtime.shards().values()
-            for metadata in list(shard.transactions.values())
-        )
-
-    def open_transactions(self) -> OpenTransactions:
-        """What is open here, for metrics. Any thread."""
+    def numbers(self) -> TransactionNumbers:
+        """The numbers of the ids coordinated here, for metrics. Any thread."""
         now_ms = self.runtime.clock.time_ms()
+        states: Counter[str] = Counter()
         two_phase = longest_ms = 0
         for shard in self.runtime.shards().values():
             for metadata in list(shard.transactions.values()):
+                states[metadata.state.label] += 1
                 if metadata.state is TransactionState.ONGOING:
                     two_phase += metadata.is_two_phase
                     longest_ms = max(longest_ms, now_ms - metadata.start_ms)
-        return OpenTransactions(two_phase, longest_ms)
+        return TransactionNumbers(states, two_phase, longest_ms)
 
     async def _with_producer_id(
         self,

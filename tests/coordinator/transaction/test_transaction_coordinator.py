@@ -565,14 +565,13 @@ def test_transactions_are_listed_by_state_producer_and_age(bench: Any) -> None:
     assert listed(producer_ids=[one.producer_id]) == {"one"}
     assert listed(states={ONGOING}, duration_ms=4999) == {"one"}
     assert listed(states={ONGOING}, duration_ms=5002) == set()
-    assert bench.coordinator.count_states() == {"Ongoing": 1, "Empty": 1}
-    before = bench.coordinator.open_transactions()
+    before = bench.coordinator.numbers()
+    assert before[:2] == ({"Ongoing": 1, "Empty": 1}, 0)
     bench.advance(2000)
-    assert before.two_phase == 0
-    assert bench.coordinator.open_transactions() == before._replace(longest_ms=before.longest_ms + 2000)
+    assert bench.coordinator.numbers() == before._replace(longest_open_ms=before.longest_open_ms + 2000)
     bench.end(one, name="one")
     bench.settle()
-    assert bench.coordinator.open_transactions() == (0, 0)
+    assert bench.coordinator.numbers() == ({"CompleteCommit": 1, "Empty": 1}, 0, 0)
 
 
 def test_an_id_is_described(bench: Any) -> None:

@@ -70,11 +70,11 @@ def test_only_a_client_ends_the_transaction(two_phase: Any, version: int, commit
     assert bench.state("other").state is TransactionState.COMPLETE_ABORT
     assert bench.state("t").state is ONGOING
     assert bench.state("t").is_two_phase
-    found = bench.coordinator.open_transactions()
-    assert (found.two_phase, found.longest_ms // DAY_MS) == (1, 3)
+    found = bench.coordinator.numbers()
+    assert (found.open_two_phase, found.longest_open_ms // DAY_MS) == (1, 3)
     assert isinstance(bench.end(producer, committed, version), ProducerIdAndEpoch)
     bench.settle()
-    assert bench.coordinator.open_transactions() == (0, 0)
+    assert bench.coordinator.numbers()[1:] == (0, 0)
     assert bench.state("t").state is COMPLETE[committed]
     assert bench.partitions.outcomes == {(A, "record"): committed}
 
