@@ -228,12 +228,11 @@ async def log_ends(
         return {}, {}
     from kafkapy_console.services.topics import Topics
 
-    known = await Topics(clients).all()
+    known = await Topics(clients).with_partitions(partitions)
     leaders = {
         TopicPartition(name, each["partition_index"])
-        for name in {partition.topic for partition in partitions}
-        if name in known
-        for each in known[name].partitions
+        for name, topic in known.items()
+        for each in topic.partitions
         if each["leader_id"] >= 0
     }
     wanted = [each for each in partitions if each in leaders]

@@ -88,6 +88,22 @@ class Topics:
         found = [_topic(each) for each in await (await self._clients.admin()).describe_topics()]
         return {topic.name: topic for topic in sorted(found, key=lambda each: each.name)}
 
+    async def with_partitions(self, partitions: Iterable[TopicPartition]) -> dict[str, Topic]:
+        """The topics of partitions by name; those that are younger than the cache are asked for. Unknown ones are missing."""
+        wanted: dict[str, int] = {}
+        for each in partitions:
+            wanted[each.topic] = max(each.partition, wanted.get(each.topic, 0))
+        known = await self.all()
+        found = {name: known[name] for name in wanted if name in known}
+        younger = sorted(
+            name for name, last in wanted.items() if name not in found or last not in found[name].numbers
+        )
+        if younger:
+            for each in await (await self._clients.admin()).describe_topics(younger):
+                if not each["error_code"]:
+                    found[each["name"]] = _topic(each)
+        return found
+
     async def one(self, name: str) -> Topic:
         """A topic, as it is now. NotFoundError."""
         (found,) = await (await self._clients.admin()).describe_topics([name])
