@@ -108,6 +108,8 @@ def test_a_broker_that_goes_away_gives_a_banner_and_its_return_a_page(console: C
         )
         assert "Brokers" in visitor.get("/")
         broker.kill()
+        # Until the names that the page has already are too old.
+        wait_until(lambda: visitor.http.get("/topics").status_code == 503, "the page has no names any more")
         page = visitor.get("/topics", 503)
         assert "The cluster does not answer" in page
         assert "Traceback" not in page

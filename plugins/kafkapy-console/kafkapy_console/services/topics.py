@@ -89,7 +89,7 @@ class Topics:
         return {topic.name: topic for topic in sorted(found, key=lambda each: each.name)}
 
     async def with_partitions(self, partitions: Iterable[TopicPartition]) -> dict[str, Topic]:
-        """The topics of partitions by name; those that are younger than the cache are asked for. Unknown ones are missing."""
+        """The topics of partitions by name, however young they are; those that do not exist are missing."""
         wanted: dict[str, int] = {}
         for each in partitions:
             wanted[each.topic] = max(each.partition, wanted.get(each.topic, 0))

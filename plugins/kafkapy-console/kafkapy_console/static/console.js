@@ -151,7 +151,8 @@
       chart = new uPlot({
         width: Math.max(200, plot.clientWidth), height: 150, padding: [10, 8, 0, 0],
         cursor: { y: false, drag: { x: false, y: false } }, legend: { show: false },
-        scales: { y: { range: (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.15)] } },
+        // One point alone would have an axis of years.
+        scales: { x: { range: (_, low, high) => low === null ? [low, high] : [low, Math.max(high, low + 60)] }, y: { range: (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.15)] } },
         axes: [{ ...axis, space: 90 }, { ...axis, size: 56, values: (_, ticks) => ticks.map(short) }],
         series: [{}, { stroke: color("--chart"), width: 2, fill: color("--accent-soft"), points: { show: false } }],
       }, data, plot);
