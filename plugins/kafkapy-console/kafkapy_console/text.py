@@ -23,6 +23,11 @@ def grouped(value: float | int | None) -> str:
     return f"{value:,.1f}" if isinstance(value, float) and not value.is_integer() else f"{int(value):,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: 1 topic, 10,000 topics."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def size(value: float | None) -> str:
     """A size in bytes; a dash for None and for unknown sizes."""
     return NOTHING if value is None or value < 0 else size_text(value)
@@ -74,6 +79,7 @@ def duration_ms(value: str | None) -> str:
 
 FILTERS: Mapping[str, Callable[..., str]] = {
     "grouped": grouped,
+    "counted": counted,
     "size": size,
     "when": when,
     "when_s": when_s,

@@ -249,7 +249,7 @@ def test_a_topic_is_created_and_deleted_with_the_keyboard(tab: Tab) -> None:
     page = tab.open("/topics")
     page.keyboard.press("/")
     page.keyboard.type("shop.pay")
-    page.wait_for_selector("#list [role=status]:has-text('1 topics')")
+    page.wait_for_selector("#list [role=status]:has-text('1 topic')")
     page.goto(tab.url + "/create-topic")
     page.keyboard.type("made-by-keys")
     page.keyboard.press("Enter")

@@ -64,8 +64,10 @@ class Query:
             if partition not in topic.numbers:
                 raise BadInputError(f"{topic.name} has no partition {partition}.")
             partitions = [TopicPartition(topic.name, partition)]
+            if partitions[0] not in topic.readable:
+                raise BadInputError(f"Partition {partition} has no leader: no broker gives its records now.")
         else:
-            partitions = topic.keys
+            partitions = topic.readable
         formats = [*FORMATS, *(f"local:{name}" for name in schemas)]
         start = form.choice("start", STARTS, "newest")
         at = form.text("at")

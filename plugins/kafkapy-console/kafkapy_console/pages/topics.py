@@ -228,7 +228,7 @@ async def statistics(visit: Visit) -> Response:
     found = await topic_of(visit)
     viewer = Viewer(Decoder(visit.console.schemas), visit.console.masks, Formats())
     with visit.console.stream():
-        result = await sampled(visit.clients, found.keys, viewer)
+        result = await sampled(visit.clients, found.readable, viewer)
     visit.audit("sample records", found.name, records=result.sampled)
     return visit.render("topic_statistics.html", tab="statistics", topic=found, found=result)
 

@@ -52,6 +52,12 @@ class Topic:
         return sorted(each["partition_index"] for each in self.partitions)
 
     @property
+    def readable(self) -> list[TopicPartition]:
+        """The partitions with a leader, in order."""
+        led = (each["partition_index"] for each in self.partitions if each["leader_id"] >= 0)
+        return [TopicPartition(self.name, number) for number in led]
+
+    @property
     def keys(self) -> list[TopicPartition]:
         """The partitions in order."""
         return [TopicPartition(self.name, number) for number in self.numbers]

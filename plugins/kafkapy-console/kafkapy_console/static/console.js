@@ -3,6 +3,7 @@
 (() => {
   const find = (selector, from = document) => from.querySelector(selector);
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+  const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
   const number = new Intl.NumberFormat("en-US");
 
   // --- theme, menu ---------------------------------------------------------------------------------------------------
@@ -153,7 +154,7 @@
         cursor: { y: false, drag: { x: false, y: false } }, legend: { show: false },
         // One point alone would have an axis of years.
         scales: { x: { range: (_, low, high) => low === null ? [low, high] : [low, Math.max(high, low + 60)] }, y: { range: (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.15)] } },
-        axes: [{ ...axis, space: 90 }, { ...axis, size: 56, values: (_, ticks) => ticks.map(short) }],
+        axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map(at => clock.format(1000 * at)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map(short) }],
         series: [{}, { stroke: color("--chart"), width: 2, fill: color("--accent-soft"), points: { show: false } }],
       }, data, plot);
     };
