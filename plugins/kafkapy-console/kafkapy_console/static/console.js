@@ -84,7 +84,7 @@
     const live = section.dataset.live === "1";
     const rows = find("#rows"), told = find("#told"), bar = find(".progress progress", section), button = find("#stop");
     const source = new EventSource(section.dataset.stream);
-    let last = "";
+    let last = "", rate = "";
     stop = text => {
       source.close();
       stop = null;
@@ -114,13 +114,18 @@
         const share = at.total ? Math.min(100, 100 * at.done / at.total) : 100;
         bar.value = share;
         const left = at.done && at.total > at.done ? Math.ceil(at.seconds * (at.total - at.done) / at.done) : 0;
+        const failed = at.failed ? ` The filter had no result for ${number.format(at.failed)} records (${at.failure}).` : "";
+        rate = `${number.format(at.rate)} records/s.${failed}`;
         last = `${Math.floor(share)} %: ${number.format(at.hits)} hits in ${number.format(at.read)} records, `
-          + `${number.format(at.rate)} records/s` + (left ? `, about ${seconds(left)} left` : "") + "."
-          + (at.failed ? ` The filter had no result for ${number.format(at.failed)} records (${at.failure}).` : "");
+          + `${left ? `about ${seconds(left)} left, ` : ""}${rate}`;
       }
       told.textContent = last;
     });
-    source.addEventListener("end", event => stop?.(event.data));
+    source.addEventListener("end", event => {
+      // The sentence has the numbers of the last progress.
+      if (!live) last = rate;
+      stop?.(event.data);
+    });
     source.addEventListener("failure", event => {
       const banner = document.createElement("div");
       banner.className = "banner bad";
