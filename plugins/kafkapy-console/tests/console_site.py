@@ -13,13 +13,16 @@ import httpx
 from kafkapy_console.server import ConsoleThread
 from kafkapy_console.settings import Settings
 
+PATIENT = {"bootstrap.timeout.ms": 120_000, "default.api.timeout.ms": 120_000, "request.timeout.ms": 120_000}
+"""The clients of the tests' consoles: a busy machine makes no page fail."""
 TOKEN = re.compile(r'name="_csrf" value="([^"]+)"')
 
 
 @contextmanager
 def serving(settings: Settings) -> Iterator[str]:
     """The address of a console with these settings."""
-    console = ConsoleThread(settings, ["127.0.0.1:0"])
+    patient = settings.with_changes(kafka={**PATIENT, **settings.kafka})
+    console = ConsoleThread(patient, ["127.0.0.1:0"])
     console.start()
     try:
         yield f"http://127.0.0.1:{console.ports[0]}"
@@ -32,7 +35,7 @@ class Person:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.http = httpx.Client(base_url=url, timeout=60, follow_redirects=False)
+        self.http = httpx.Client(base_url=url, timeout=240, follow_redirects=False)
 
     def close(self) -> None:
         self.http.close()

@@ -89,7 +89,7 @@ class Tab:
         self.wrong: list[str] = []
         page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(120_000)
 
     def open(self, path: str) -> Any:
         response = self.page.goto(self.url + path)

@@ -106,7 +106,7 @@ def test_a_broker_that_goes_away_gives_a_banner_and_its_return_a_page(console: C
                 "bootstrap.timeout.ms": 1500,
             }
         )
-        assert "Brokers" in visitor.get("/")
+        wait_until(lambda: visitor.http.get("/topics").status_code == 200, "the page is there")
         broker.kill()
         # Until the names that the page has already are too old.
         wait_until(lambda: visitor.http.get("/topics").status_code == 503, "the page has no names any more")

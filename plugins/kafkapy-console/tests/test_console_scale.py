@@ -26,10 +26,12 @@ class Large:
 @pytest.fixture(scope="module", params=[1000, pytest.param(10_000, marks=pytest.mark.soak)])
 def large(request: pytest.FixtureRequest) -> Iterator[Large]:
     with testing.Broker(auto_create_topics_enable=False) as broker:
-        with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
-            for start in range(0, request.param, 1000):
-                names = [NewTopic(f"topic-{number:05}", 1, 1) for number in range(start, start + 1000)]
-                admin.create_topics(names, timeout_ms=240_000)
+        # An answer may take long: a request that is sent again would find its topics there.
+        keys = {"request_timeout_ms": 600_000, "default_api_timeout_ms": 600_000}
+        with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers, **keys) as admin:
+            for start in range(0, request.param, 500):
+                names = [NewTopic(f"topic-{number:05}", 1, 1) for number in range(start, start + 500)]
+                admin.create_topics(names, timeout_ms=600_000)
         yield Large(broker.bootstrap_servers, request.param)
 
 

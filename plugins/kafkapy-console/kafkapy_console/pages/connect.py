@@ -25,7 +25,7 @@ async def clusters(visit: Visit) -> Response:
     """All connectors of all Connect clusters."""
     every = list(visit.console.connect.values())
     answers = await asyncio.gather(*(each.connectors() for each in every), return_exceptions=True)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for each, answer in zip(every, answers, strict=True):
         if isinstance(answer, BaseException):
             rows.append({"cluster": each.name, "url": each.url, "error": str(answer), "connectors": []})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from typing import Any
+
 from starlette.responses import Response
 
 from kafkapy.admin import MemberToRemove, OffsetSpec, OffsetTimestamp
@@ -37,7 +39,7 @@ async def reset_form(visit: Visit) -> Response:
     targets = await _targets(visit, way, at, partitions, group)
     committed = {each.partition: each.committed for each in group.lags}
     begin, end = await log_ends(visit.clients, partitions)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for each in partitions:
         if each in targets:
             before = committed.get(each)

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from kafkapy.admin import (
+    ACL,
     ACLFilter,
     ACLOperation,
     ACLPermissionType,
@@ -198,22 +199,19 @@ async def producers(visit: Visit) -> Response:
     found = await topic_of(visit)
     admin = await visit.clients.admin()
     rows: list[tuple[TopicPartition, Any]] = []
-    states = await admin.describe_producers(_with_leaders(found))
+    states = await admin.describe_producers(found.readable)
     for partition, state in sorted(states.items()):
         rows += [(partition, producer) for producer in state.active_producers]
     rows.sort(key=lambda row: -row[1].last_timestamp)
     return visit.render("topic_producers.html", tab="producers", topic=found, rows=rows[:MOST_ACTIVE], count=len(rows))
 
 
-def _with_leaders(topic: Topic) -> Sequence[TopicPartition]:
-    return [TopicPartition(topic.name, each["partition_index"]) for each in topic.partitions if each["leader_id"] >= 0]
-
-
 async def acls(visit: Visit) -> Response:
     """The rules that cover the topic: by its name, by a prefix, or for all topics."""
     found = await topic_of(visit)
     visit.require(Level.VIEWER)
-    note, rules = "", []
+    note = ""
+    rules: Sequence[ACL] = []
     try:
         wanted = ResourcePatternFilter(ResourceType.TOPIC, found.name, ACLResourcePatternType.MATCH)
         every = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, wanted)

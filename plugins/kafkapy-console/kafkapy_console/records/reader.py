@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -206,7 +206,7 @@ async def one_record(clients: Clients, partition: TopicPartition, offset: int) -
 
 async def scan(
     clients: Clients, partitions: Sequence[TopicPartition], start: Start, isolation: str, until: int | None = None
-) -> AsyncIterator[Batch]:
+) -> AsyncGenerator[Batch, None]:
     """All records from a place to the end of the log as it is now, in batches with the progress.
 
     `until`: a time in ms; records from then on are left out.
@@ -216,7 +216,8 @@ async def scan(
         low = await _places(consumer, partitions, start, begin, end)
         if until is not None:
             times = await consumer.offsets_for_times(dict.fromkeys(partitions, until))
-            end = {each: end[each] if (at := times[each]) is None else min(end[each], at.offset) for each in partitions}
+            ends = {each: found.offset for each, found in times.items() if found is not None}
+            end = {each: min(end[each], ends.get(each, end[each])) for each in partitions}
         left = {each: (low[each], end[each]) for each in partitions if low[each] < end[each]}
         total = sum(high - at for at, high in left.values())
         done = dict.fromkeys(left, 0)
@@ -239,7 +240,9 @@ async def scan(
             await asyncio.sleep(0)
 
 
-async def tail(clients: Clients, partitions: Sequence[TopicPartition], isolation: str) -> AsyncIterator[list[Any]]:
+async def tail(
+    clients: Clients, partitions: Sequence[TopicPartition], isolation: str
+) -> AsyncGenerator[list[Any], None]:
     """Records from now on. An empty list about once a second."""
     async with clients.consumer(isolation_level=isolation) as consumer:
         consumer.assign(list(partitions))

@@ -105,9 +105,9 @@ class Topics:
             name for name, last in wanted.items() if name not in found or last not in found[name].numbers
         )
         if younger:
-            for each in await (await self._clients.admin()).describe_topics(younger):
-                if not each["error_code"]:
-                    found[each["name"]] = _topic(each)
+            for told in await (await self._clients.admin()).describe_topics(younger):
+                if not told["error_code"]:
+                    found[told["name"]] = _topic(told)
         return found
 
     async def one(self, name: str) -> Topic:
