@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,8 @@ from console_site import Person, serving
 from interop.conftest import JAVA, with_jars
 from kafkapy_console.settings import Settings
 from peers.apache_kafka import VERSIONS, ApacheKafka
+from peers.apache_kafka import java as java_command
+from waiting import wait_until
 
 from kafkapy import KafkaConsumer, KafkaProducer
 from kafkapy.admin import KafkaAdminClient
@@ -83,3 +86,24 @@ def test_the_main_actions(visitor: Person) -> None:
     visitor.send(reset, {"target": targets, "confirmed": "yes"}, page=f"{reset}?way=earliest")
     assert re.search(r"<dt>Lag</dt><dd>60</dd>", visitor.get("/groups/billing"))
     visitor.send("/topics/made/delete", {"name": "made"}, page="/topics/made/delete")
+
+
+def test_a_share_group_shows_its_members(java: ApacheKafka, visitor: Person) -> None:
+    if java.version < "4.2":
+        pytest.skip("share groups came with Kafka 4.2")
+    main = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
+    arguments = ("--bootstrap-server", java.bootstrap, "--topic", "orders", "--group", "sharers")
+    reader = subprocess.Popen(java_command(java.version, main, *arguments), stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: visitor.http.get("/groups/sharers").status_code == 200, "the group is there")
+        wait_until(lambda: "<dt>Members</dt><dd>1</dd>" in visitor.get("/groups/sharers"), "its member is there")
+        wait_until(lambda: "Stable" in visitor.get("/groups/sharers"), "the group is stable")
+        page = visitor.get("/groups/sharers")
+        assert '<dd class="small">share</dd>' in page
+        assert "orders-0" in page
+        assert "A share group has no offsets of consumers" in page
+        assert "Dead" not in page
+        assert re.search(r"sharers</a></td><td>share</td>", visitor.get("/groups?kind=share"))
+    finally:
+        reader.terminate()
+        reader.wait()

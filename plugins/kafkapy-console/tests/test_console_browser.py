@@ -5,16 +5,20 @@ With KAFKAPY_CONSOLE_PICTURES=DIRECTORY the pictures are written there.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from connect_double import worker
 from console_site import serving
-from kafkapy_console.settings import RegistrySettings, Settings
+from kafkapy_console.security.passwords import hashed
+from kafkapy_console.settings import ConnectSettings, RegistrySettings, Settings
 from registry_double import registry
 
 from kafkapy import KafkaConsumer, KafkaProducer, testing
@@ -45,7 +49,7 @@ def shop(broker: testing.Broker) -> Iterator[dict[str, str]]:
     """Topics of a small shop, groups that lag, a schema registry, and a console on them."""
     from kafkapy.admin import KafkaAdminClient, NewTopic
 
-    with registry() as kept, KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
+    with registry() as kept, worker() as connect, KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
         names = {"shop.orders": 6, "shop.payments": 3, "shop.shipments": 3, "shop.customers": 1}
         admin.create_topics(
             [NewTopic(name, partitions, 1) for name, partitions in names.items()], wait_for_metadata=True
@@ -73,7 +77,8 @@ def shop(broker: testing.Broker) -> Iterator[dict[str, str]]:
             left -= sum(map(len, reader.poll(timeout_ms=1000).values()))
         reader.commit()
         settings = Settings(
-            kafka={"bootstrap.servers": broker.bootstrap_servers}, name="shop", registry=RegistrySettings(kept.url)
+            kafka={"bootstrap.servers": broker.bootstrap_servers}, name="shop", registry=RegistrySettings(kept.url),
+            connect=(ConnectSettings("main", connect.url),),
         )
         with serving(settings) as url:
             yield {"url": url}
@@ -139,6 +144,19 @@ PAGES = {
     "jobs": "/jobs",
     "audit": "/audit",
     "create-topic": "/create-topic",
+    "log-dirs": "/brokers/1/log-dirs",
+    "versions": "/brokers/1/versions",
+    "loggers": "/brokers/1/loggers",
+    "features": "/features",
+    "reassignments": "/reassignments",
+    "replicas": "/topics/shop.orders/partitions/0?replicas=1",
+    "producers": "/topics/shop.orders/producers",
+    "readers": "/topics/shop.orders/groups",
+    "copy": "/topics/shop.orders/copy",
+    "grow": "/topics/shop.orders/grow",
+    "delete-group": "/groups/billing/delete",
+    "connect": "/connect",
+    "connector": "/connect/main/files",
 }
 
 
@@ -189,7 +207,48 @@ def test_pages_are_readable_on_a_phone(chromium: Any, shop: dict[str, str]) -> N
     assert tab.wrong == []
 
 
-def test_a_search_shows_hits_as_they_come_and_is_stopped_by_a_key(tab: Tab) -> None:
+def test_the_login_is_accessible(chromium: Any, broker: testing.Broker) -> None:
+    axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright")
+    settings = Settings(
+        kafka={"bootstrap.servers": broker.bootstrap_servers}, login="users", users={"ann": hashed("a")}
+    )
+    with serving(settings) as url:
+        context = chromium.new_context(bypass_csp=True)
+        page = context.new_page()
+        page.goto(url + "/topics")
+        page.wait_for_selector("input[type=password]")
+        assert serious(axe_playwright.Axe().run(page)) == []
+        context.close()
+
+
+def test_a_search_is_stopped_by_a_key(tab: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hits are on the page while the search runs; a key ends it, in the console too."""
+    from kafkapy_console.pages import streams
+
+    ended = threading.Event()
+    whole = streams.scan
+
+    async def held(*arguments: Any) -> AsyncIterator[Any]:
+        """Stands still behind the first records."""
+        try:
+            async for batch in whole(*arguments):
+                yield batch
+                if batch.records:
+                    await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(streams, "scan", held)
+    page = tab.open("/topics/shop.orders/records?filter=value.amount%20%3E%3D%200.0")
+    page.wait_for_selector("#rows tr")
+    assert "complete" not in page.locator("#told").inner_text()
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#told:has-text('Stopped.')")
+    assert ended.wait(240)
+    assert page.locator("#rows tr").count() >= 1
+
+
+def test_a_search_shows_hits_as_they_come(tab: Tab) -> None:
     page = tab.open("/topics/shop.orders/records")
     page.get_by_label("Search with a filter (CEL)").fill('value.amount > 200.0 && value.currency == "EUR"')
     page.keyboard.press("Enter")
