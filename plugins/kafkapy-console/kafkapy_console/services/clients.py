@@ -70,7 +70,14 @@ class Clients:
         return self._producer
 
     async def _start_producer(self) -> None:
-        keys = {**_keys_of(PRODUCER, self._keys), "max.block.ms": 10_000, "delivery.timeout.ms": 20_000}
+        wait, request = (int(str(self._keys[name])) for name in ("default.api.timeout.ms", "request.timeout.ms"))
+        keys = {
+            **_keys_of(PRODUCER, self._keys),
+            "linger.ms": 5,
+            "max.block.ms": max(10_000, wait),
+            # It must be longer than a request and the linger, whatever the settings say of the former.
+            "delivery.timeout.ms": max(20_000, wait + request),
+        }
         producer = AIOKafkaProducer(configs=keys)
         await producer.start()
         self._producer = producer
