@@ -144,7 +144,7 @@ asan: build $(STAMPS)/test-venv
 tsan: build $(STAMPS)/test-venv
 	scripts/tsan $(ARGS)
 
-soak: build $(STAMPS)/test-venv
+soak: build $(STAMPS)/test-venv $(STAMPS)/console
 	@scripts/system-packages test
 	$(BIN)/python -m pytest -m soak --timeout=0 $(ARGS)
 
@@ -174,9 +174,10 @@ bench: build $(STAMPS)/test-venv
 		echo "== $$bench"; $(BIN)/python $$bench $(ARGS); \
 	done
 
-interop-java: build $(STAMPS)/test-venv
+interop-java: build $(STAMPS)/test-venv $(STAMPS)/console
 	@scripts/system-packages perf
-	KAFKAPY_INTEROP_JAVA=1 $(BIN)/python -m pytest -m java tests/interop tests/clients tests/tools $(ARGS)
+	KAFKAPY_INTEROP_JAVA=1 $(BIN)/python -m pytest -m java tests/interop tests/clients tests/tools \
+		plugins/kafkapy-console/tests $(ARGS)
 
 interop-spark: $(STAMPS)/spark
 	@scripts/system-packages perf
