@@ -39,7 +39,7 @@ def java(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             admin.create_topics({"orders": {"num_partitions": 3, "replication_factor": 1}}, wait_for_metadata=True)
         with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
             for number in range(60):
-                producer.send("orders", b'{"n": %d}' % number, b"k", number % 3, headers=[("h", b"1")])
+                producer.send("orders", b'{"n": %d}' % number, b"k", partition=number % 3, headers=[("h", b"1")])
         consumer = KafkaConsumer(
             "orders", bootstrap_servers=broker.bootstrap, group_id="billing", auto_offset_reset="earliest",
             enable_auto_commit=False,
