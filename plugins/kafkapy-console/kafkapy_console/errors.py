@@ -10,6 +10,7 @@ from kafkapy.errors import (
     KafkaError,
     KafkaTimeoutError,
     NoBrokersAvailableError,
+    NodeNotReadyError,
     UnsupportedVersionError,
 )
 
@@ -32,7 +33,7 @@ MISSING = {
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.RESOURCE_NOT_FOUND,
 }
-AWAY = (NoBrokersAvailableError, KafkaConnectionError, KafkaTimeoutError)
+AWAY = (NoBrokersAvailableError, NodeNotReadyError, KafkaConnectionError, KafkaTimeoutError)
 
 
 class ConsoleError(Exception):

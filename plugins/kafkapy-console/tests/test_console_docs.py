@@ -11,7 +11,7 @@ DOCS = HERE.parents[2] / "docs"
 PAGE = (DOCS / "console.md").read_text(encoding="utf-8")
 
 
-def tests() -> set[str]:
+def names_of_tests() -> set[str]:
     return {
         node.name
         for path in HERE.glob("test_*.py")
@@ -26,7 +26,7 @@ def test_what_the_console_has_is_tested() -> None:
     assert len(rows) > 30
     for screen, here, _, named in rows[1:]:
         assert here.startswith("no:") or re.findall(r"`test_\w+`", named), screen
-    assert set(re.findall(r"`(test_\w+)`", PAGE)) - tests() == set()
+    assert set(re.findall(r"`(test_\w+)`", PAGE)) - names_of_tests() == set()
 
 
 def test_the_pictures_are_there_and_small() -> None:
