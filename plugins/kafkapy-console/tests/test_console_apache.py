@@ -34,7 +34,11 @@ SINCE = {
 
 @pytest.fixture(scope="module", params=sorted(VERSIONS))
 def java(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    with ApacheKafka(with_jars(request.param), tmp_path_factory.mktemp("java")) as broker:
+    # One broker keeps the state of share groups alone.
+    prefix = "share.coordinator.state.topic"
+    alone = {f"{prefix}.replication.factor": "1", f"{prefix}.min.isr": "1"}
+    data = tmp_path_factory.mktemp("java")
+    with ApacheKafka(with_jars(request.param), data, overrides=alone) as broker:
         with KafkaAdminClient(bootstrap_servers=broker.bootstrap) as admin:
             admin.create_topics({"orders": {"num_partitions": 3, "replication_factor": 1}}, wait_for_metadata=True)
         with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
@@ -98,6 +102,7 @@ def test_a_share_group_shows_its_members(java: ApacheKafka, visitor: Person) -> 
         wait_until(lambda: visitor.http.get("/groups/sharers").status_code == 200, "the group is there")
         wait_until(lambda: "<dt>Members</dt><dd>1</dd>" in visitor.get("/groups/sharers"), "its member is there")
         wait_until(lambda: "Stable" in visitor.get("/groups/sharers"), "the group is stable")
+        wait_until(lambda: "orders-0" in visitor.get("/groups/sharers"), "its member has the partitions")
         page = visitor.get("/groups/sharers")
         assert '<dd class="small">share</dd>' in page
         assert "A share group has no offsets of consumers" in page
