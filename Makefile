@@ -16,7 +16,7 @@ export PYTHON
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help build serve cluster test quick test-spark test-spark-tables lint asan tsan soak mutants perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel wheels fresh-system docs clean
+.PHONY: help build serve cluster test quick test-spark test-spark-tables test-console console lint asan tsan soak mutants perf perf-smoke perf-clients bench interop-java interop-java-old interop-spark wheel wheels fresh-system docs clean
 
 help:
 	@echo 'build         .venv with kafkapy-server in it'
@@ -26,6 +26,8 @@ help:
 	@echo 'quick         lint and unit tests of what changed since main, within a minute'
 	@echo 'test-spark    only the tests of the Spark connector (plugins/kafkapy-spark), on a real Spark as in "test"'
 	@echo 'test-spark-tables  archives of the engine spark in Delta tables, on a Spark that Delta has a jar for'
+	@echo 'test-console  only the tests of the web console (plugins/kafkapy-console), in Chromium too'
+	@echo 'console       the web console for a broker that runs (ARGS="--bootstrap-server localhost:9092")'
 	@echo 'lint          ruff, mypy, stubtest'
 	@echo 'asan          kernel and hostile-bytes tests under AddressSanitizer'
 	@echo 'tsan          network, log, purgatory, cleaner and move tests under ThreadSanitizer'
@@ -86,7 +88,7 @@ cluster: build
 # --- checking -----------------------------------------------------------------------------------------------------
 
 # Lint and both parts of the tests run whatever the others say; pytest's summaries come last.
-test: build $(STAMPS)/test-venv $(STAMPS)/spark
+test: build $(STAMPS)/test-venv $(STAMPS)/spark $(STAMPS)/console
 	@scripts/system-packages test
 	@lint=0; $(MAKE) --no-print-directory lint || { lint=1; echo 'make lint FAILED (see above); the tests run all the same'; }; \
 	$(BIN)/python scripts/run_tests.py $(ARGS) && exit $$lint
@@ -105,6 +107,20 @@ $(STAMPS)/spark: $(STAMPS)/install $(STAMPS)/test-venv plugins/kafkapy-spark/pyp
 
 test-spark: $(STAMPS)/spark
 	$(BIN)/python scripts/run_tests.py plugins/kafkapy-spark/tests $(ARGS)
+
+# The web console and what its tests need; Chromium is a package of the system.
+$(STAMPS)/console: $(STAMPS)/install $(STAMPS)/test-venv plugins/kafkapy-console/pyproject.toml
+	@scripts/system-packages console
+	$(BIN)/python scripts/requirements.py console > build/requirements-console.txt
+	$(PIP) install -q -r build/requirements-console.txt
+	$(PIP) install -q --no-build-isolation --no-deps -e plugins/kafkapy-console
+	@touch $@
+
+test-console: $(STAMPS)/console
+	$(BIN)/python scripts/run_tests.py plugins/kafkapy-console/tests $(ARGS)
+
+console: $(STAMPS)/console
+	@exec $(BIN)/kafkapy console $(ARGS)
 
 # The Spark that Delta's newest jar is made for, beside the one of the other tests. The jar comes from Maven Central.
 SPARK_OF_TABLES = 4.2.1
@@ -130,7 +146,7 @@ asan: build $(STAMPS)/test-venv
 tsan: build $(STAMPS)/test-venv
 	scripts/tsan $(ARGS)
 
-soak: build $(STAMPS)/test-venv
+soak: build $(STAMPS)/test-venv $(STAMPS)/console
 	@scripts/system-packages test
 	$(BIN)/python -m pytest -m soak --timeout=0 $(ARGS)
 
@@ -160,9 +176,10 @@ bench: build $(STAMPS)/test-venv
 		echo "== $$bench"; $(BIN)/python $$bench $(ARGS); \
 	done
 
-interop-java: build $(STAMPS)/test-venv
+interop-java: build $(STAMPS)/test-venv $(STAMPS)/console
 	@scripts/system-packages perf
-	KAFKAPY_INTEROP_JAVA=1 $(BIN)/python -m pytest -m java tests/interop tests/clients tests/tools $(ARGS)
+	KAFKAPY_INTEROP_JAVA=1 $(BIN)/python -m pytest -m java tests/interop tests/clients tests/tools \
+		plugins/kafkapy-console/tests $(ARGS)
 
 interop-spark: $(STAMPS)/spark
 	@scripts/system-packages perf

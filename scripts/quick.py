@@ -17,12 +17,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {"kafkapy": "tests", "plugins/kafkapy-spark/kafkapy_spark": "plugins/kafkapy-spark/tests"}
+PACKAGES = {
+    "kafkapy": "tests",
+    "plugins/kafkapy-spark/kafkapy_spark": "plugins/kafkapy-spark/tests",
+    "plugins/kafkapy-console/kafkapy_console": "plugins/kafkapy-console/tests",
+}
+# Tests that need what `make build` does not install.
+PLUGINS = {"plugins/kafkapy-console/tests": "starlette"}
 KERNELS = "kafkapy/_speedups"
 SLOW = ("tests/system", "tests/interop", "tests/fuzz", "tests/perf", "tests/test_build.py", "tests/test_packaging.py")
 MARKERS = "not soak and not spark and not alone"
@@ -143,6 +150,9 @@ def main(arguments: list[str]) -> int:
     begin = time.monotonic()
     changed = changed_files(options.since)
     tests = tests_for(changed)
+    for folder, package in PLUGINS.items():
+        if find_spec(package) is None:
+            tests = [test for test in tests if not test.startswith(folder)]
     if options.list:
         print(*tests, sep="\n")
         return 0

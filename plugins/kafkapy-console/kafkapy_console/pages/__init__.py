@@ -1,0 +1,1 @@
+"""The pages: one module for each part of the console, with its routes in ROUTES."""

@@ -1,0 +1,1 @@
+"""Records: read, decoded, masked, filtered, searched, exported, produced."""

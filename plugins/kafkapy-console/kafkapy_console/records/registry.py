@@ -1,0 +1,184 @@
+"""A client of a schema registry with Confluent's REST API (Confluent, Karapace, Apicurio's compatible one)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from kafkapy_console.errors import RemoteServiceError
+from kafkapy_console.services.cache import Cache
+
+__all__ = ["Registry", "Schema", "rest"]
+
+FOREVER_S = 10 * 365 * 86_400.0
+"""A schema id never gets another schema."""
+SUBJECTS_S = 3
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A schema: its id, its type (AVRO, JSON, PROTOBUF), its text, and the schemas that it refers to."""
+
+    id: int
+    kind: str
+    text: str
+    references: tuple[tuple[str, str, int], ...] = ()
+    """(name, subject, version) of each."""
+    subject: str = ""
+    version: int = 0
+
+    @property
+    def pretty(self) -> str:
+        """The text for people; JSON is indented."""
+        if self.kind == "PROTOBUF":
+            return self.text
+        try:
+            return json.dumps(json.loads(self.text), indent=2, ensure_ascii=False)
+        except ValueError:
+            return self.text
+
+
+async def rest(
+    http: httpx.AsyncClient, what: str, method: str, url: str, *, auth: Any = None, body: Any = None, **arguments: Any
+) -> Any:
+    """The JSON of a REST API's answer. RemoteServiceError with the API's own words, or because it is away."""
+    try:
+        response = await http.request(method, url, auth=auth, json=body, **arguments)
+    except httpx.HTTPError as error:
+        raise RemoteServiceError(f"{what} at {url} gives no answer ({type(error).__name__}).") from None
+    try:
+        found = response.json() if response.content else None
+    except ValueError:
+        found = None
+    if response.status_code >= 400:
+        told = found.get("message") if isinstance(found, dict) else None
+        raise RemoteServiceError(
+            f"{what} answered {response.status_code}: {told or response.reason_phrase}", response.status_code
+        )
+    return found
+
+
+class Registry:
+    """Reads and writes schemas. Schemas by id are kept."""
+
+    def __init__(self, http: httpx.AsyncClient, url: str, auth: tuple[str, str] | None) -> None:
+        self._http = http
+        self._url = url
+        self._auth = auth
+        self._cache = Cache()
+
+    async def _ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        return await rest(
+            self._http,
+            "The schema registry",
+            method,
+            self._url + path,
+            auth=self._auth,
+            body=body,
+            params=query,
+            headers=headers,
+        )
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    async def by_id(self, schema_id: int) -> Schema:
+        """The schema of an id."""
+
+        async def read() -> Schema:
+            return _schema(await self._ask("GET", f"/schemas/ids/{schema_id}"), schema_id)
+
+        return await self._cache.get(("id", schema_id), FOREVER_S, read)
+
+    async def serialized(self, schema_id: int) -> str:
+        """A Protobuf schema of an id as a FileDescriptorProto in base64."""
+
+        async def read() -> str:
+            return str((await self._ask("GET", f"/schemas/ids/{schema_id}", format="serialized"))["schema"])
+
+        return await self._cache.get(("serialized", schema_id), FOREVER_S, read)
+
+    async def subjects(self) -> list[str]:
+        """The names of all subjects, sorted."""
+
+        async def read() -> list[str]:
+            return sorted(await self._ask("GET", "/subjects"))
+
+        return await self._cache.get("subjects", SUBJECTS_S, read)
+
+    async def versions(self, subject: str) -> list[int]:
+        """The versions of a subject, ascending."""
+        return sorted(await self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions"))
+
+    async def version(self, subject: str, version: int | str) -> Schema:
+        """One version of a subject; "latest" is one, too."""
+        return _schema(await self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}"))
+
+    async def compatibility(self, subject: str | None = None) -> tuple[str, bool]:
+        """The level of a subject, or of the registry; whether the subject sets it itself."""
+        if subject is not None:
+            try:
+                found = await self._ask("GET", f"/config/{quote(subject, safe='')}")
+                return str(found.get("compatibilityLevel") or found.get("compatibility")), True
+            except RemoteServiceError as error:
+                if error.remote_status != 404:
+                    raise
+        found = await self._ask("GET", "/config")
+        return str(found.get("compatibilityLevel") or found.get("compatibility")), False
+
+    async def check(self, subject: str, kind: str, text: str) -> list[str]:
+        """The reasons why a schema is not compatible with the newest version; [] for one that is."""
+        try:
+            found = await self._ask(
+                "POST",
+                f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest",
+                {"schema": text, "schemaType": kind},
+                verbose="true",
+            )
+        except RemoteServiceError as error:
+            if error.remote_status == 404:
+                return []
+            raise
+        if found.get("is_compatible"):
+            return []
+        return [str(each) for each in found.get("messages") or ()] or ["The registry says no and gives no reason."]
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    async def register(self, subject: str, kind: str, text: str, references: Any = ()) -> int:
+        """The id of a schema that becomes a version of the subject."""
+        body = {"schema": text, "schemaType": kind, **({"references": list(references)} if references else {})}
+        found = await self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
+        self._cache.drop("subjects")
+        return int(found["id"])
+
+    async def set_compatibility(self, subject: str | None, level: str) -> None:
+        """Sets the level of a subject, or of the registry."""
+        path = "/config" if subject is None else f"/config/{quote(subject, safe='')}"
+        await self._ask("PUT", path, {"compatibility": level})
+
+    async def delete(self, subject: str, version: int | None = None, *, permanent: bool = False) -> None:
+        """Deletes a version, or the subject; a permanent deletion follows a soft one."""
+        path = f"/subjects/{quote(subject, safe='')}" + ("" if version is None else f"/versions/{version}")
+        await self._ask("DELETE", path)
+        if permanent:
+            await self._ask("DELETE", path, permanent="true")
+        self._cache.drop("subjects")
+
+
+def _schema(found: Mapping[str, Any], schema_id: int | None = None) -> Schema:
+    return Schema(
+        id=int(found.get("id", schema_id or 0)) if schema_id is None else schema_id,
+        kind=str(found.get("schemaType") or "AVRO"),
+        text=str(found["schema"]),
+        references=tuple(
+            (each["name"], each["subject"], int(each["version"])) for each in found.get("references") or ()
+        ),
+        subject=str(found.get("subject") or ""),
+        version=int(found.get("version") or 0),
+    )

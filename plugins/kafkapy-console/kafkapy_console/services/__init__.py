@@ -1,0 +1,1 @@
+"""What the console knows about a cluster, and how it asks: clients, topics, groups, statistics, remote services."""

@@ -1,0 +1,330 @@
+"""The settings of a console: of a TOML file, of the command line, or of a broker's configuration.
+
+name = "production"            # shown on every page
+read-only = false              # true: no action that changes anything
+hosts = ["console.example"]    # host names that browsers may use; default: names of this machine
+
+[kafka]                        # keys of Kafka's clients
+"bootstrap.servers" = "kafka1:9092,kafka2:9092"
+
+[login]
+mode = "users"                 # none, users, sasl (Kafka's own users), oidc
+session-hours = 12
+[login.users]
+ann = "scrypt$..."             # kafkapy console password
+
+[login.oidc]
+issuer = "https://login.example/realms/main"
+client-id = "kafka-console"
+client-secret = "..."
+
+[[role]]                       # viewer, editor, admin
+role = "editor"
+users = ["ann"]                # "*": everybody who is logged in
+groups = ["team-a"]            # groups of OIDC
+prefixes = ["team-a."]         # topics, groups, subjects; without: everything
+
+[[mask]]
+topics = ["payments.*"]
+fields = ["card.number"]
+pattern = "[0-9]{12,19}"
+
+[registry]
+url = "http://localhost:8081"
+
+[[connect]]
+name = "main"
+url = "http://localhost:8083"
+
+[metrics]
+urls = ["http://broker1:9400/metrics"]
+
+[audit]
+file = "audit.jsonl"
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final
+
+from kafkapy.config.suggestions import did_you_mean
+from kafkapy.errors import ConfigError
+
+__all__ = ["ConnectSettings", "Level", "MaskRule", "OidcSettings", "RegistrySettings", "RoleRule", "Settings"]
+
+MODES: Final = ("none", "users", "sasl", "oidc")
+LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]", "::1")
+
+
+class Level(IntEnum):
+    """What a role allows; a higher one includes the lower ones."""
+
+    VIEWER = 1
+    EDITOR = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True)
+class RoleRule:
+    """A role for users and groups, on names with these prefixes (none: on everything)."""
+
+    level: Level
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MaskRule:
+    """Fields and texts of records that nobody sees.
+
+    `topics` are shell patterns. `fields` are dotted paths in decoded values; `pattern` is a regular expression for
+    texts; `headers` are names of headers. A rule without any of them hides keys and values whole.
+    """
+
+    topics: tuple[str, ...]
+    fields: tuple[tuple[str, ...], ...] = ()
+    pattern: re.Pattern[str] | None = None
+    headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RegistrySettings:
+    """A schema registry with Confluent's REST API."""
+
+    url: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+
+
+@dataclass(frozen=True)
+class ConnectSettings:
+    """A cluster of Kafka Connect."""
+
+    name: str
+    url: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+
+
+@dataclass(frozen=True)
+class OidcSettings:
+    """An identity provider of OpenID Connect."""
+
+    issuer: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scopes: tuple[str, ...] = ("openid", "profile", "email")
+    user_claim: str = "preferred_username"
+    groups_claim: str = "groups"
+    ca_file: str | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one console. ConfigError for a wrong key or value."""
+
+    kafka: Mapping[str, object] = field(repr=False)
+    name: str = ""
+    read_only: bool = False
+    hosts: tuple[str, ...] = ()
+    login: str = "none"
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    session_hours: float = 12.0
+    secure_cookies: bool = False
+    oidc: OidcSettings | None = None
+    roles: tuple[RoleRule, ...] = ()
+    masks: tuple[MaskRule, ...] = ()
+    registry: RegistrySettings | None = None
+    connect: tuple[ConnectSettings, ...] = ()
+    metrics_urls: tuple[str, ...] = ()
+    audit_file: Path | None = None
+    schema_dir: Path | None = None
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.kafka.get("bootstrap.servers"):
+            raise ConfigError("kafka.bootstrap.servers", "", "addresses of brokers are needed")
+        for key in self.kafka:
+            _check_client_key(str(key))
+        if self.login not in MODES:
+            raise ConfigError("login.mode", self.login, f"one of {', '.join(MODES)}")
+        if self.login == "users" and not self.users:
+            raise ConfigError("login.users", "", "the login by users needs at least one user")
+        if self.login == "oidc" and self.oidc is None:
+            raise ConfigError("login.oidc", "", "the login by oidc needs issuer, client-id and client-secret")
+
+    @classmethod
+    def from_file(cls, path: Path | str, kafka: Mapping[str, object] | None = None) -> Settings:
+        """The settings of a TOML file; `kafka` has keys of the client that win over the file's. ConfigError."""
+        source = str(path)
+        try:
+            with Path(path).open("rb") as file:
+                data = tomllib.load(file)
+        except OSError as error:
+            raise ConfigError("console file", source, str(error.strerror)) from None
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError("console file", source, str(error)) from None
+        return cls.from_mapping(data, kafka, Path(path).parent)
+
+    @classmethod
+    def from_mapping(
+        cls, data: Mapping[str, Any], kafka: Mapping[str, object] | None = None, base: Path | None = None
+    ) -> Settings:
+        """The settings of a parsed file. Relative paths begin at `base`."""
+        top = _Table(
+            data, "", "name", "read-only", "hosts", "kafka", "login", "role", "mask", "registry", "connect", "metrics",
+            "audit", "schemas",
+        )  # fmt: skip
+        login = top.table("login", "mode", "users", "session-hours", "secure-cookies", "oidc")
+        audit = top.table("audit", "file")
+        schemas = top.table("schemas", "directory")
+        audit_file, schema_dir = audit.text("file"), schemas.text("directory")
+        root = base or Path()
+        users = login.raw("users", dict, {})
+        return cls(
+            kafka={**top.raw("kafka", dict, {}), **(kafka or {})},
+            name=top.text("name") or "",
+            read_only=top.raw("read-only", bool, False),
+            hosts=top.texts("hosts"),
+            login=login.text("mode") or "none",
+            users={str(name): str(value) for name, value in users.items()},
+            session_hours=float(login.raw("session-hours", (int, float), 12)),
+            secure_cookies=login.raw("secure-cookies", bool, False),
+            oidc=_oidc(login) if "oidc" in login else None,
+            roles=tuple(_role(each) for each in top.tables("role", "role", "users", "groups", "prefixes")),
+            masks=tuple(_mask(each) for each in top.tables("mask", "topics", "fields", "pattern", "headers")),
+            registry=_registry(top) if "registry" in top else None,
+            connect=tuple(
+                ConnectSettings(
+                    each.needed("name"),
+                    each.needed("url").rstrip("/"),
+                    each.text("user"),
+                    each.text("password"),
+                    each.text("ca-file"),
+                )
+                for each in top.tables("connect", "name", "url", "user", "password", "ca-file")
+            ),
+            metrics_urls=top.table("metrics", "urls").texts("urls"),
+            audit_file=None if audit_file is None else root / audit_file,
+            schema_dir=None if schema_dir is None else root / schema_dir,
+        )
+
+    def with_changes(self, **changes: Any) -> Settings:
+        """A copy with other values; None leaves a value as it is."""
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _check_client_key(name: str) -> None:
+    """ConfigError for a key that no client has."""
+    from kafkapy.config.admin import ADMIN
+    from kafkapy.config.consumer import CONSUMER
+    from kafkapy.config.producer import PRODUCER
+
+    error: ConfigError | None = None
+    for definition in (PRODUCER, CONSUMER, ADMIN):
+        try:
+            definition.key_of(name)
+            return
+        except ConfigError as found:
+            error = found
+    assert error is not None
+    raise error
+
+
+class _Table:
+    """A table of the file: known keys, values of the right type, and the name of a key in errors."""
+
+    def __init__(self, data: Mapping[str, Any], name: str, *known: str) -> None:
+        self._data = data
+        self._name = name
+        for key in data:
+            if key not in known:
+                question = did_you_mean(key, known)
+                raise ConfigError(self._key(key), "", f"it is no setting{'; ' + question if question else ''}")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._data
+
+    def _key(self, key: str) -> str:
+        return f"{self._name}.{key}" if self._name else key
+
+    def raw(self, key: str, kind: Any, default: Any) -> Any:
+        value = self._data.get(key, default)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            names = "/".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+            raise ConfigError(self._key(key), str(value), f"a value of type {names} is needed")
+        return value
+
+    def text(self, key: str) -> str | None:
+        return self.raw(key, str, "") or None
+
+    def needed(self, key: str) -> str:
+        value = self.text(key)
+        if value is None:
+            raise ConfigError(self._key(key), "", "it is needed")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        values = self.raw(key, list, [])
+        if not all(isinstance(each, str) for each in values):
+            raise ConfigError(self._key(key), str(values), "a list of texts is needed")
+        return tuple(values)
+
+    def table(self, key: str, *known: str) -> _Table:
+        return _Table(self.raw(key, dict, {}), self._key(key), *known)
+
+    def tables(self, key: str, *known: str) -> Sequence[_Table]:
+        rows = self.raw(key, list, [])
+        return [_Table(row, f"{self._key(key)}[{number}]", *known) for number, row in enumerate(rows)]
+
+
+def _role(table: _Table) -> RoleRule:
+    name = table.needed("role")
+    try:
+        level = Level[name.upper()]
+    except KeyError:
+        raise ConfigError("role.role", name, "one of viewer, editor, admin") from None
+    return RoleRule(level, table.texts("users"), table.texts("groups"), table.texts("prefixes"))
+
+
+def _mask(table: _Table) -> MaskRule:
+    pattern = table.text("pattern")
+    try:
+        compiled = None if pattern is None else re.compile(pattern)
+    except re.error as error:
+        raise ConfigError("mask.pattern", pattern, f"a regular expression is needed: {error}") from None
+    topics = table.texts("topics") or ("*",)
+    fields = tuple(tuple(path.split(".")) for path in table.texts("fields"))
+    return MaskRule(topics, fields, compiled, tuple(name.lower() for name in table.texts("headers")))
+
+
+def _registry(top: _Table) -> RegistrySettings:
+    table = top.table("registry", "url", "user", "password", "ca-file")
+    return RegistrySettings(
+        table.needed("url").rstrip("/"), table.text("user"), table.text("password"), table.text("ca-file")
+    )
+
+
+def _oidc(login: _Table) -> OidcSettings:
+    table = login.table(
+        "oidc", "issuer", "client-id", "client-secret", "scopes", "user-claim", "groups-claim", "ca-file"
+    )
+    return OidcSettings(
+        table.needed("issuer").rstrip("/"),
+        table.needed("client-id"),
+        table.needed("client-secret"),
+        table.texts("scopes") or ("openid", "profile", "email"),
+        table.text("user-claim") or "preferred_username",
+        table.text("groups-claim") or "groups",
+        table.text("ca-file"),
+    )

@@ -1,0 +1,307 @@
+"""Pages and actions: sessions, templates, forms with tokens, errors as banners.
+
+Every address is a `page` (GET, reads) or an `action` (POST, changes). An action is refused without the token of the
+session's forms, from another site, without the role, and in a read-only console, before its code runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from kafkapy.errors import KafkaError
+from kafkapy_console.console import Console
+from kafkapy_console.errors import (
+    BadInputError,
+    ConsoleError,
+    ForbiddenError,
+    NotFoundError,
+    cluster_is_away,
+    sentence,
+    status_of,
+)
+from kafkapy_console.security.sessions import COOKIE, Session
+from kafkapy_console.services.clients import Clients
+from kafkapy_console.settings import Level
+from kafkapy_console.text import FILTERS
+from kafkapy_console.version import __version__
+
+__all__ = ["Form", "Visit", "action", "failed", "local_path", "not_found", "page", "public_page", "templates"]
+
+MOST_BODY = 8 << 20
+"""Bytes of a form: a record to produce may be some megabytes."""
+THEMES = ("light", "dark")
+
+logger = logging.getLogger("kafkapy.console")
+
+templates = Environment(
+    loader=PackageLoader("kafkapy_console"),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=StrictUndefined,
+)
+templates.filters.update(FILTERS)
+templates.globals["version"] = __version__
+templates.globals["Level"] = Level
+
+
+class Form:
+    """The fields of a form. Texts are stripped at their ends unless `raw` is asked."""
+
+    def __init__(self, fields: Mapping[str, list[str]]) -> None:
+        self._fields = fields
+
+    def raw(self, name: str) -> str:
+        """A field as it was sent; "" when it is missing."""
+        return self._fields.get(name, [""])[-1]
+
+    def text(self, name: str, most: int = 1000) -> str:
+        """A field; "" when it is missing. BadInputError when it is too long."""
+        value = self.raw(name).strip()
+        if len(value) > most:
+            raise BadInputError(f"{name} has more than {most} characters.")
+        return value
+
+    def needed(self, name: str, most: int = 1000) -> str:
+        """A field that must not be empty."""
+        value = self.text(name, most)
+        if not value:
+            raise BadInputError(f"{name.replace('_', ' ').capitalize()} is needed.")
+        return value
+
+    def choice(self, name: str, choices: tuple[str, ...] | list[str], default: str | None = None) -> str:
+        """One of the choices. BadInputError."""
+        value = self.text(name) or (default or "")
+        if value not in choices:
+            raise BadInputError(f"{name} must be one of {', '.join(choices)}.")
+        return value
+
+    def all(self, name: str) -> list[str]:
+        """All values of a field."""
+        return [value for value in self._fields.get(name, []) if value]
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self._fields.get(name))
+
+
+class Visit:
+    """A request with its session: what handlers get."""
+
+    def __init__(self, request: Request, console: Console, session: Session) -> None:
+        self.request = request
+        self.console = console
+        self.session = session
+
+    @property
+    def clients(self) -> Clients:
+        """The Kafka clients of the session."""
+        return self.console.clients(self.session)
+
+    @property
+    def query(self) -> Form:
+        """The fields of the address."""
+        return Form({name: self.request.query_params.getlist(name) for name in self.request.query_params})
+
+    def path(self, name: str) -> str:
+        """A part of the address, decoded: routes match the encoded path, so that a name may have a slash."""
+        return unquote(str(self.request.path_params[name]))
+
+    def require(self, level: Level, name: str | None = None) -> None:
+        """ForbiddenError unless the session's roles allow the level for a name."""
+        self.session.access.require(level, name)
+
+    def can(self, level: Level, name: str | None = None) -> bool:
+        """Whether a button for a change is shown."""
+        return not self.console.settings.read_only and self.session.access.may(level, name)
+
+    def audit(self, action: str, about: str, **details: Any) -> None:
+        """A line in the audit log for an action that was carried out."""
+        self.console.audit.write(self.session.user, action, about, details=details)
+
+    def flash(self, text: str, kind: str = "ok") -> None:
+        """A sentence on top of the next page."""
+        self.session.flashes.append((kind, text))
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether htmx asks for a part of a page."""
+        return self.request.headers.get("HX-Request") == "true" and "HX-Boosted" not in self.request.headers
+
+    def render(self, template: str, code: int = 200, /, **context: Any) -> Response:
+        """A page, or a fragment of one."""
+        theme = self.request.cookies.get("theme", "")
+        settings = self.console.settings
+        flashes, self.session.flashes = ([], self.session.flashes) if self.is_fragment else (self.session.flashes, [])
+        names = {
+            "visit": self,
+            "session": self.session,
+            "can": self.can,
+            "csrf": self.console.sessions.token(self.session),
+            "path": self.request.url.path,
+            "cluster_name": settings.name or self.console.clients_name(),
+            "settings": settings,
+            "theme": theme if theme in THEMES else "",
+            "flashes": flashes,
+            "has_registry": self.console.registry is not None,
+            "has_connect": bool(self.console.connect),
+            "needs_login": self.console.needs_login,
+        }
+        return HTMLResponse(templates.get_template(template).render(**{**names, **context}), code)
+
+    def redirect(self, path: str) -> Response:
+        """To another page, after an action."""
+        if self.request.headers.get("HX-Request") == "true":
+            return Response(headers={"HX-Redirect": path})
+        return RedirectResponse(path, 303)
+
+
+Handler = Callable[[Visit], Awaitable[Response]]
+ActionHandler = Callable[[Visit, Form], Awaitable[Response]]
+
+
+def page(path: str, handler: Handler, level: Level = Level.VIEWER) -> Route:
+    """A page for people who are logged in and have any role of the level; handlers check names."""
+    return Route(path, _endpoint(handler, level), methods=["GET"], name=f"get:{path}")
+
+
+def public_page(path: str, handler: Handler) -> Route:
+    """A page for everybody: the login."""
+    return Route(path, _endpoint(handler, None), methods=["GET"], name=f"get:{path}")
+
+
+def action(path: str, handler: ActionHandler, level: Level = Level.EDITOR, *, changes: bool = True) -> Route:
+    """An action. `changes` is false for one that changes nothing in the cluster (login, logout)."""
+
+    @wraps(handler)
+    async def checked(visit: Visit) -> Response:
+        if changes:
+            visit.console.check_may_change()
+        _check_origin(visit.request)
+        form = await _form(visit.request)
+        token = visit.request.headers.get("X-CSRF-Token") or form.raw("_csrf")
+        if not visit.console.sessions.is_token(visit.session, token):
+            raise ForbiddenError("This form is too old, or came from another site. Load the page again.")
+        try:
+            return await handler(visit, form)
+        except ConsoleError as error:
+            if changes and error.status == 403:
+                visit.console.audit.write(visit.session.user, path, visit.request.url.path, "refused")
+            raise
+        except KafkaError as error:
+            if changes:
+                outcome = f"failed: {type(error).__name__}"
+                visit.console.audit.write(visit.session.user, path, visit.request.url.path, outcome)
+            raise
+
+    needed = level if changes else None
+    return Route(path, _endpoint(checked, needed), methods=["POST"], name=f"post:{path}")
+
+
+def _endpoint(handler: Handler, level: Level | None) -> Callable[[Request], Awaitable[Response]]:
+    @wraps(handler)
+    async def serve(request: Request) -> Response:
+        console: Console = request.app.state.console
+        session = console.sessions.find(request.cookies.get(COOKIE))
+        begun = session is None
+        if session is None:
+            session = console.anonymous()
+        visit = Visit(request, console, session)
+        response = await _answer(visit, handler, level)
+        if begun or visit.session is not session:
+            response.set_cookie(
+                COOKIE,
+                visit.session.id,
+                httponly=True,
+                samesite="lax",
+                secure=console.settings.secure_cookies or request.url.scheme == "https",
+                path="/",
+            )
+        return response
+
+    return serve
+
+
+async def _answer(visit: Visit, handler: Handler, level: Level | None) -> Response:
+    try:
+        if level is not None:
+            if visit.console.needs_login and not visit.session.logged_in:
+                return visit.redirect("/login?next=" + quote(_here(visit.request), safe=""))
+            if not any(granted >= level for granted, _ in visit.session.access.grants):
+                raise ForbiddenError(f"Your roles do not allow this: it needs the role {level.name.lower()}.")
+        return await handler(visit)
+    except (ConsoleError, KafkaError, ValueError) as error:
+        return failed(visit, error)
+    except Exception as error:
+        logger.exception("Page %s failed", visit.request.scope["path"])
+        return failed(visit, error)
+
+
+def failed(visit: Visit, error: Exception) -> Response:
+    """The page of an error: a banner with a sentence, never a stack trace."""
+    status = status_of(error)
+    unexpected = not isinstance(error, (ConsoleError, KafkaError, ValueError))
+    text = "The console met an unexpected error; its log has the details." if unexpected else sentence(error)
+    template = "fragments/banner.html" if visit.is_fragment else "error.html"
+    return visit.render(
+        template, status, text=text, away=cluster_is_away(error), status=status, kind=type(error).__name__
+    )
+
+
+def _here(request: Request) -> str:
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+
+
+async def _form(request: Request) -> Form:
+    kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if kind not in ("application/x-www-form-urlencoded", ""):
+        raise BadInputError("Only forms are accepted.")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BODY:
+            raise BadInputError(f"The form is larger than {MOST_BODY >> 20} MiB.")
+    try:
+        text = body.decode()
+        fields = parse_qs(
+            text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=20_000, errors="strict"
+        )
+        return Form(fields)
+    except ValueError:
+        raise BadInputError("The form is not valid.") from None
+
+
+def _check_origin(request: Request) -> None:
+    """Browsers say where a form comes from; other clients do not, and they have no cookie of a person."""
+    if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+        raise ForbiddenError("This form came from another site.")
+    origin = request.headers.get("Origin")
+    if origin and origin != "null" and urlsplit(origin).netloc.lower() != request.headers.get("Host", "").lower():
+        raise ForbiddenError("This form came from another site.")
+    if origin == "null":
+        raise ForbiddenError("This form came from no site.")
+
+
+def local_path(text: str) -> str:
+    """A path of this console to go on to, / for anything else."""
+    parts = urlsplit(text)
+    if parts.scheme or parts.netloc or not text.startswith("/") or text.startswith(("//", "/\\")) or "\n" in text:
+        return "/"
+    return text
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    """The page for an unknown address."""
+
+    async def answer(visit: Visit) -> Response:
+        raise NotFoundError("There is no such page.")
+
+    return await _endpoint(answer, None)(request)

@@ -1,0 +1,105 @@
+"""One broker for all tests of the console, and consoles on it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+
+import pytest
+
+from kafkapy import KafkaProducer, testing
+
+# What `make build` does not install. Without it there is no console, and pytest passes over its tests.
+NEEDED = ("cel", "fastavro", "httpx", "jinja2", "msgpack", "starlette", "uvicorn")
+MISSING = [name for name in NEEDED if not find_spec(name)]
+collect_ignore_glob = ["test_*.py"] if MISSING else []
+if not MISSING:
+    from console_site import Person, serving
+    from kafkapy_console.settings import Settings
+
+
+def pytest_report_header() -> list[str]:
+    return [f"tests of the console are left out without {', '.join(MISSING)}: make test-console"] if MISSING else []
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[testing.Broker]:
+    # Records of tests are of any time: none is too old.
+    with testing.Broker(auto_create_topics_enable=False, log_retention_ms=-1) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def producer(broker: testing.Broker) -> Iterator[KafkaProducer]:
+    with KafkaProducer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def site(broker: testing.Broker) -> Iterator[str]:
+    """A console where everybody may do everything."""
+    with serving(Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, name="tests")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unhurried() -> Iterator[None]:
+    """On a busy machine, too, a page reads all that it shows, other services answer in time, and a pause lasts."""
+    from kafkapy_console import console
+    from kafkapy_console.records import reader
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "DEADLINE_S", 240.0)
+        patch.setattr(console, "HTTP_TIMEOUT_S", 120)
+        patch.setattr(console, "LOGIN_PAUSE_S", 3600.0)
+        yield
+
+
+@pytest.fixture
+def person(site: str) -> Iterator[Person]:
+    opened = Person(site)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def topic(broker: testing.Broker) -> Callable[..., str]:
+    """Makes topics: topic(partitions, cleanup_policy="compact") -> name."""
+
+    def make(partitions: int = 1, *, name: str = "", **configs: object) -> str:
+        chosen = name or f"t-{uuid.uuid4().hex[:12]}"
+        broker.create_topic(chosen, partitions, {key.replace("_", "."): value for key, value in configs.items()})
+        return chosen
+
+    return make
+
+
+@pytest.fixture
+def send(producer: KafkaProducer) -> Callable[..., None]:
+    """Sends values to a partition, and waits: send(topic, values, partition=0, key=None, headers=None)."""
+
+    def run(topic: str, values: list[bytes | None], partition: int = 0, **more: object) -> None:
+        futures = [producer.send(topic, value, partition=partition, **more) for value in values]  # type: ignore[arg-type]
+        producer.flush()
+        for future in futures:
+            future.get(timeout=30)
+
+    return run
+
+
+@pytest.fixture
+def console(broker: testing.Broker) -> Iterator[Callable[..., Person]]:
+    """Starts consoles with other settings: console(read_only=True) -> a person there."""
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+
+        def start(**settings: object) -> Person:
+            kafka = settings.pop("kafka", {"bootstrap.servers": broker.bootstrap_servers})
+            url = stack.enter_context(serving(Settings(kafka=kafka, **settings)))  # type: ignore[arg-type]
+            opened = Person(url)
+            stack.callback(opened.close)
+            return opened
+
+        yield start
