@@ -27,6 +27,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "plugins/kafkapy-spark/README.md": "plugins/kafkapy-spark.md",
+    "plugins/kafkapy-console/README.md": "plugins/kafkapy-console.md",
     "plugins/template/README.md": "plugins/template.md",
     "plugins/template": "plugins/template.md",
 }
