@@ -39,7 +39,9 @@ LANGUAGES = {"python", "py", "sh", "bash", "properties", "toml", "yaml", "ini"}
 
 ELSEWHERE: Mapping[str, str] = {
     "cluster.md": "tests/tools/test_cluster_page.py",
+    "console.md": "plugins/kafkapy-console/tests/test_console_docs.py",
     "monitoring.md": "tests/monitoring/test_monitoring_page.py",
+    "queues.md": "tests/interop/test_queues_page.py",
     "quotas.md": "tests/tools/test_quotas_page.py",
     "security.md": "tests/tools/test_security_page.py",
     "spark.md": "plugins/kafkapy-spark/tests/test_docs.py",

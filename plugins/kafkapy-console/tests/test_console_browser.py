@@ -11,6 +11,7 @@ import os
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +233,8 @@ def test_a_search_is_stopped_by_a_key(tab: Tab, monkeypatch: pytest.MonkeyPatch)
         """Stands still behind the first records."""
         try:
             async for batch in whole(*arguments):
-                yield batch
+                # Few enough that the page's most hits do not end the search.
+                yield replace(batch, records=batch.records[:10])
                 if batch.records:
                     await asyncio.Event().wait()
         finally:

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+from kafkapy_console.settings import Settings
+
 HERE = Path(__file__).parent
 DOCS = HERE.parents[2] / "docs"
 PAGE = (DOCS / "console.md").read_text(encoding="utf-8")
@@ -35,3 +37,14 @@ def test_the_pictures_are_there_and_small() -> None:
     assert sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "console").iterdir()) == sorted(pictures)
     for name in pictures:
         assert (DOCS / name).stat().st_size < 100_000, name
+
+
+def test_the_settings_of_the_page_are_taken(tmp_path: Path) -> None:
+    [text] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    file = tmp_path / "console.toml"
+    file.write_text(text, encoding="utf-8")
+    settings = Settings.from_file(file)
+    assert (settings.name, settings.login, list(settings.users)) == ("production", "users", ["ann"])
+    assert len(settings.roles) == 2
+    assert (len(settings.masks), settings.metrics_urls) == (1, ("http://kafka1:9400/metrics",))
+    assert (settings.audit_file, settings.schema_dir) == (tmp_path / "audit.jsonl", tmp_path / "schemas")
