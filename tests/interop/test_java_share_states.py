@@ -143,7 +143,8 @@ def fill(peer: Peer) -> tuple[UUID, dict[str, Any]]:
         f"group:{topic_id}:0",
     ):
         found = peer.setup(FindCoordinatorRequest(coordinator_keys=[key], key_type=2), 6).coordinators[0]
-        answers[f"find {key.replace(ShareKey('', topic_id, 0).text[1:-2], 'topic')}"] = found.error_code
+        named = key.replace(ShareKey("", topic_id, 0).text[1:-2], "topic").replace(str(topic_id), "topic as a UUID")
+        answers[f"find {named}"] = found.error_code
     return topic_id, answers
 
 
