@@ -196,7 +196,8 @@ def fill(peer: Peer) -> list[str]:
     left.describe("described, empty")
     left.listed("listed, empty")
     left.offsets("offsets, empty")
-    left.offsets("some offsets", {"other": [0, 7], "topic": [0], "nowhere": [0]})
+    # Apache Kafka does not answer within 30 s for a partition that its topic does not have.
+    left.offsets("some offsets", {"other": [0], "topic": [0], "nowhere": [0]})
     left.alter("alters", {"other": {0: 3, 1: 0, 9: 1}, "topic": {1: 5}, "nowhere": {0: 0}})
     left.offsets("offsets, altered")
     left.describe("described, altered")
