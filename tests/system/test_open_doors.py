@@ -69,7 +69,7 @@ def test_keys_without_effect_are_named_at_start_and_when_they_are_set_later(tmp_
             1,
         )
         assert answer.responses[0].error_code == 0
-        change = resource.Config(name="share.session.timeout.ms", config_operation=0, value="50000")
+        change = resource.Config(name="streams.session.timeout.ms", config_operation=0, value="50000")
         answer = client.call(
             IncrementalAlterConfigsRequest(resources=[resource(resource_type=32, resource_name="g", configs=[change])]),
             1,
@@ -81,5 +81,5 @@ def test_keys_without_effect_are_named_at_start_and_when_they_are_set_later(tmp_
             "log.preallocate",
             "log.preallocate, remote.log.storage.system.enable, super.users",
         ]
-        assert GROUP_IGNORED.findall(broker.log_tail(100_000)) == [("g", "share.session.timeout.ms")] * 2
+        assert GROUP_IGNORED.findall(broker.log_tail(100_000)) == [("g", "streams.session.timeout.ms")] * 2
         assert TOPIC_IGNORED.findall(broker.log_tail(100_000)) == [("preallocate", "t")] * 2
