@@ -8,7 +8,14 @@ from kafkapy.protocol.registry import ApiKeys
 
 def test_the_data_plane_is_added():
     table = api_table({ApiKeys.METADATA: ServedApi(0, 13, 9), ApiKeys.SASL_HANDSHAKE: ServedApi(0, 1, None)})
-    assert table == {3: (0, 13, 9, False), 17: (0, 1, None, False), 0: (0, 13, 9, True), 1: (0, 18, 12, True)}
+    assert table == {
+        3: (0, 13, 9, False),
+        17: (0, 1, None, False),
+        0: (0, 13, 9, True),
+        1: (0, 18, 12, True),
+        78: (1, 2, 0, True),
+        79: (1, 2, 0, True),
+    }
 
 
 def test_the_versions_of_the_data_plane_are_those_of_its_messages():

@@ -189,7 +189,7 @@ def test_features(kafkapy: CommandLine) -> None:
     def finalized() -> dict[str, str]:
         return {row["feature"]: row["finalized"] for row in kafkapy.rows("features", "describe")}
 
-    latest = {"metadata.version": "33", "group.version": "1", "transaction.version": "2"}
+    latest = {"metadata.version": "33", "group.version": "1", "share.version": "2", "transaction.version": "2"}
     assert finalized() == latest
     assert {row["means"] for row in kafkapy.rows("features", "describe")} == {"4.4-IV2", "-"}
     assert kafkapy.done("features", "upgrade", "group.version=1") == "Feature group.version is at level 1.\n"
