@@ -161,7 +161,13 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(PAGES))
+FIRST = {"acls", "cluster", "configs", "group", "groups", "produce", "records", "reset", "topic", "topics"}
+"""The screens that people see first and most; the others are looked at in the long runs."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FIRST else pytest.mark.soak) for name in sorted(PAGES)]
+)
 def test_axe_finds_no_serious_fault(chromium: Any, shop: dict[str, str], name: str) -> None:
     """All rules in the light theme; in the dark one, which differs in colours only, those about contrast."""
     axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright")
