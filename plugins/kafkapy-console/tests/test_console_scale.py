@@ -11,8 +11,8 @@ import pytest
 from console_site import Person, serving
 from kafkapy_console.settings import Settings
 
-from kafkapy import testing
 from kafkapy.admin import KafkaAdminClient, NewTopic
+from kafkapy.testing.broker_process import BrokerProcess
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,16 @@ class Large:
 
 
 @pytest.fixture(scope="module", params=[1000, pytest.param(10_000, marks=pytest.mark.soak)])
-def large(request: pytest.FixtureRequest) -> Iterator[Large]:
-    with testing.Broker(auto_create_topics_enable=False) as broker:
+def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Large]:
+    # A process of its own has descriptors for so many logs.
+    with BrokerProcess(tmp_path_factory.mktemp("large"), {"auto.create.topics.enable": "false"}) as broker:
         # An answer may take long: a request that is sent again would find its topics there.
         keys = {"request_timeout_ms": 600_000, "default_api_timeout_ms": 600_000}
-        with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers, **keys) as admin:
+        with KafkaAdminClient(bootstrap_servers=broker.bootstrap, **keys) as admin:
             for start in range(0, request.param, 500):
                 names = [NewTopic(f"topic-{number:05}", 1, 1) for number in range(start, start + 500)]
                 admin.create_topics(names, timeout_ms=600_000)
-        yield Large(broker.bootstrap_servers, request.param)
+        yield Large(broker.bootstrap, request.param)
 
 
 @pytest.mark.timeout(900)
