@@ -625,6 +625,8 @@ class BrokerConfig:
             self._check_group_bounds(kind, "assignment.interval.ms")
         for what in ("record.lock.duration.ms", "delivery.count.limit", "partition.max.record.locks"):
             self._check_group_bounds("share", what)
+        name, members = "group.share.max.share.sessions", self.get_int("group.share.max.size")
+        self._require(self.get_int(name) >= members, name, f"must be at least group.share.max.size ({members})")
         for kind in ("consumer", "share"):
             interval = self.get_int(f"group.{kind}.heartbeat.interval.ms")
             reason = f"must be greater than group.{kind}.heartbeat.interval.ms ({interval})"

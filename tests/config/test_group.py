@@ -101,6 +101,8 @@ def test_keys_of_kafka_4_4_without_effect_are_taken_and_described() -> None:
         ["group.share.delivery.count.limit=2", "group.share.min.delivery.count.limit=3"],
         ["group.share.partition.max.record.locks=4001"],
         ["group.share.max.session.timeout.ms=44999"],
+        ["group.share.max.share.sessions=199"],
+        ["group.share.max.size=1000", "group.share.max.share.sessions=999"],
         ["group.share.min.session.timeout.ms=5000", "group.share.session.timeout.ms=5000"],
     ],
 )

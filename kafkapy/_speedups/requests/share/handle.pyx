@@ -59,6 +59,7 @@ from kafkapy._speedups.requests.share.decode cimport share_decode
 from kafkapy._speedups.requests.share.reply cimport share_charge, share_response_build
 from kafkapy._speedups.requests.share.session cimport share_session_unref
 from kafkapy._speedups.requests.share.state cimport (
+    STAGE_ACKNOWLEDGE,
     STAGE_FETCH,
     STAGE_GROUP,
     STAGE_REFUSED,
@@ -217,17 +218,38 @@ cdef int16_t check(ShareState* state) noexcept nogil:
     return ERROR_NONE
 
 
+cdef void let_others(ShareState* state, Outcome* outcome) noexcept nogil:
+    """Parks the request until the Processor's next turn: other connections are served now."""
+    state.frame.wake(state.frame.wake_owner, state.frame.token)
+    outcome.kind = OUTCOME_PARKED
+    outcome.parked = state
+    outcome.deadline_ns = monotonic_ns() + <int64_t>MAX_WAIT_MS * NS_PER_MS
+
+
 # ---- acknowledgements ------------------------------------------------------------------------------------------------
 
-cdef void acknowledge(DataPlaneState* plane, ShareState* state) noexcept nogil:
-    cdef SharePart* part
-    cdef size_t i
+cdef void begin_acknowledging(DataPlaneState* plane, ShareState* state) noexcept nogil:
+    state.stage = STAGE_ACKNOWLEDGE
+    state.next = state.parts.size()
     if state.acknowledges or not state.fetches:
+        state.next = 0
         atomic_count(&share_table(plane).counters.acknowledgements, 1)
-    for i in range(state.parts.size()):
-        part = &state.parts[i]
-        if part.named and (state.acknowledges or not state.fetches):
+
+
+cdef bint acknowledge_some(DataPlaneState* plane, ShareState* state, Outcome* outcome) noexcept nogil:
+    """Acknowledges in at most TRIES_A_TURN partitions. False when the request was parked before the last one."""
+    cdef SharePart* part
+    cdef int tries = 0
+    while state.next < state.parts.size():
+        if tries == TRIES_A_TURN:
+            let_others(state, outcome)
+            return False
+        part = &state.parts[state.next]
+        state.next += 1
+        if part.named:
+            tries += 1
             share_acknowledge_part(plane, state, part, part.denied)
+    return True
 
 
 cdef bint wait_for_writes(ShareState* state, bint timed_out, Outcome* outcome) noexcept nogil:
@@ -284,11 +306,7 @@ cdef bint try_some(DataPlaneState* plane, ShareState* state, Outcome* outcome) n
     cdef int tries = 0
     while state.next < state.order.size():
         if tries == TRIES_A_TURN:
-            # Other connections have their turn now.
-            state.frame.wake(state.frame.wake_owner, state.frame.token)
-            outcome.kind = OUTCOME_PARKED
-            outcome.parked = state
-            outcome.deadline_ns = monotonic_ns() + <int64_t>MAX_WAIT_MS * NS_PER_MS
+            let_others(state, outcome)
             return False
         part = &state.parts[state.order[state.next]]
         state.next += 1
@@ -416,7 +434,10 @@ cdef void run(DataPlaneState* plane, ShareState* state, bint timed_out, Outcome*
     if state.stage == STAGE_TOPICS:
         if not authorize_topics(plane, state, outcome):
             return
-        acknowledge(plane, state)
+        begin_acknowledging(plane, state)
+    if state.stage == STAGE_ACKNOWLEDGE:
+        if not acknowledge_some(plane, state, outcome):
+            return
         if closes_session(state):
             share_context_close(plane, state)
         if wants_records(state):

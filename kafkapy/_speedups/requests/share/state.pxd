@@ -15,11 +15,12 @@ from kafkapy._speedups.share.layout cimport AcquiredRange, Acknowledgement
 
 cdef enum ShareStage:
     STAGE_GROUP = 0                 # authorization of the group, then the session
-    STAGE_TOPICS = 1                # authorization of the topics, then the acknowledgements
+    STAGE_TOPICS = 1                # authorization of the topics
     STAGE_FETCH = 2
     STAGE_WAIT = 3                  # for records
     STAGE_WRITE = 4                 # for the share coordinator, which stores the acknowledgements
     STAGE_REFUSED = 5               # waits before it is answered with an error
+    STAGE_ACKNOWLEDGE = 6           # in the topics' partitions, some at a time
 
 cdef enum:
     MAX_PARTITIONS = 200000         # in one request: bounds the memory of a frame of tiny partitions
@@ -92,7 +93,7 @@ cdef cppclass ShareState:
     int64_t unwritten               # atomic: tickets that are not finished
     # while partitions are tried, some at a time
     bint counts                     # bytes are counted first, for min bytes
-    size_t next                     # in `order`
+    size_t next                     # in `order`; of acknowledgements in `parts`
     bint final                      # the wait is over: the reply follows, whatever it has
     int64_t limit                   # bytes that the reply may still take
     int64_t records_left
