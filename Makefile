@@ -200,8 +200,8 @@ wheels: build
 	$(BIN)/python scripts/wheels.py $(ARGS)
 
 # Those wheels on fresh Debian systems without a compiler, as a new user would use them. Root only.
-fresh-system:
-	scripts/fresh-system $(ARGS)
+fresh-system: build
+	PYTHON=$(BIN)/python scripts/fresh-system $(ARGS)
 
 wheel: build
 	rm -rf build/lib.* build/bdist.* build/kernels/wheel

@@ -42,12 +42,14 @@ API = {
         "Clients",
         "`from kafkapy import KafkaProducer` works too. [Clients](../clients.md) explains their use.",
         ("kafkapy.clients.producer.producer.KafkaProducer", "kafkapy.clients.consumer.consumer.KafkaConsumer",
+         "kafkapy.clients.share.consumer.KafkaShareConsumer",
          "kafkapy.clients.admin.kafka_admin_client.KafkaAdminClient", "kafkapy.arrow"),
     ),
     "asyncio": (
         "asyncio",
         "Each name is in `kafkapy.aio` too. [asyncio](../asyncio.md) explains their use.",
-        ("kafkapy.clients.aio.producer.AIOKafkaProducer", "kafkapy.clients.aio.consumer.AIOKafkaConsumer"),
+        ("kafkapy.clients.aio.producer.AIOKafkaProducer", "kafkapy.clients.aio.consumer.AIOKafkaConsumer",
+         "kafkapy.clients.aio.share_consumer.AIOKafkaShareConsumer"),
     ),
     "types": ("Types and errors", "", ("kafkapy.types", "kafkapy.errors", "kafkapy.serializer", "kafkapy.structs")),
     "testing": (

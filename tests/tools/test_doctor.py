@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import resource
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click.testing
@@ -19,7 +21,7 @@ from broker.conftest import config
 
 from kafkapy.broker.server import KafkaServer
 from kafkapy.config.broker import BrokerConfig
-from kafkapy.config.properties import Properties
+from kafkapy.config.properties import Properties, load_properties
 from kafkapy.log.log_dir import LogDir
 from kafkapy.tools.cli import main
 from kafkapy.tools.host_checks import clock, configuration, disks, limits, ports, versions
@@ -33,6 +35,7 @@ MINIMAL = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
 }
 MOUNTS = """\
 21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -219,6 +222,13 @@ def test_open_doors(listener: str, keys: dict[str, str], said: str | None) -> No
 def test_replicas_of_a_cluster_and_of_one_broker() -> None:
     alone = by_subject(configuration._replicas(broker(offsets_topic_replication_factor="3")))
     assert {name: each.status for name, each in alone.items()} == {"offsets.topic.replication.factor": Status.PROBLEM}
+    share = "share.coordinator.state.topic.replication.factor"
+    copied = broker(default_replication_factor="3", min_insync_replicas="2", **{share.replace(".", "_"): "3"})
+    assert {name: each.status for name, each in by_subject(configuration._replicas(copied)).items()} == {
+        "default.replication.factor": Status.PROBLEM,
+        "min.insync.replicas": Status.PROBLEM,
+        share: Status.WARNING,
+    }
     cluster = {"kafkapy_etcd_endpoints": "http://127.0.0.1:2379"}
     weak = by_subject(
         configuration._replicas(
@@ -246,6 +256,28 @@ def test_a_file_with_secrets_that_all_can_read(tmp_path: Path) -> None:
         found = [row for row in rows(file) if row["subject"] == str(file)]
         assert [row["status"] for row in found] == states
         assert all("ssl.keystore.password" in row["why"] for row in found)
+
+
+def test_a_certificate_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = click.testing.CliRunner().invoke(main, ["certs", "create", str(tmp_path / "certs"), "--days", "10"])
+    assert made.exit_code == 0, made.output
+    config = BrokerConfig.from_properties(load_properties(tmp_path / "certs" / "broker.properties"))
+
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=11)
+    clock_of_then = SimpleNamespace(datetime=SimpleNamespace(now=lambda _: later), UTC=datetime.UTC)
+    monkeypatch.setattr(configuration, "datetime", clock_of_then)
+    [found] = [each for each in configuration._certificates(config) if "valid until" in each.found]
+    assert found.status is Status.PROBLEM
+    assert found.why.startswith("Clients refuse the broker;")
+
+
+def test_a_directory_that_is_not_there_is_made_and_its_parent_left_alone(tmp_path: Path) -> None:
+    """Nobody gives /var/lib away."""
+    base = tmp_path / "no-directory"
+    found = disks._speed(base / "kafkapy" / "data", base)
+    assert (found.status, found.subject) == (Status.PROBLEM, str(base / "kafkapy" / "data"))
+    assert found.change.startswith("Make it for the broker's user: install -d")
+    assert f"chown {base} " not in found.change
 
 
 def test_certificates_that_end_soon_and_stores_that_do_not_open(tmp_path: Path) -> None:

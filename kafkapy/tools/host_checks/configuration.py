@@ -21,6 +21,7 @@ __all__ = ["check"]
 SOON_DAYS: Final = 30
 ADVISED_REPLICAS: Final = 3
 INTERNAL_FACTORS: Final = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+SHARE_FACTOR: Final = "share.coordinator.state.topic.replication.factor"
 TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
 
 
@@ -98,14 +99,25 @@ def _replicas(config: BrokerConfig) -> Iterator[Finding]:
         elif not alone and factor < ADVISED_REPLICAS:
             why = "The failure of one broker stops its groups or transactions."
             yield warning(key, f"{factor} replicas", f"Set {key}={ADVISED_REPLICAS}.", why)
+    key, factor = SHARE_FACTOR, config.get_int(SHARE_FACTOR)
+    if alone and factor > 1:
+        why = "The cluster has one broker: the topic of share groups' states cannot be created, so none works."
+        change = f"Set {key}=1 and share.coordinator.state.topic.min.isr=1."
+        yield warning(key, f"{factor} replicas", change, why)
     isr, factor = config.get_int("transaction.state.log.min.isr"), config.get_int(INTERNAL_FACTORS[1])
     if isr > factor:
         key = "transaction.state.log.min.isr"
         why = f"No transaction commits with fewer in-sync replicas than that, and there are only {factor}."
         yield problem(key, f"{isr}", f"Set {key}={factor} or less.", why)
+    replicas, least = config.get_int("default.replication.factor"), config.get_int("min.insync.replicas")
+    if alone and replicas > 1:
+        why = "The cluster has one broker: no topic is created without a number of replicas."
+        yield problem("default.replication.factor", str(replicas), "Set default.replication.factor=1.", why)
+    if least > (1 if alone else replicas):
+        why = "Records with acks=all are refused: a topic has fewer replicas than that."
+        yield problem("min.insync.replicas", str(least), "Set it to the number of replicas or less.", why)
     if alone:
         return
-    replicas, least = config.get_int("default.replication.factor"), config.get_int("min.insync.replicas")
     if replicas < ADVISED_REPLICAS:
         why = "A topic that is created without a number loses its records with one disk."
         change = f"Set default.replication.factor={ADVISED_REPLICAS} and min.insync.replicas=2."
@@ -160,7 +172,10 @@ def _certificates(config: BrokerConfig) -> Iterator[Finding]:
         ends = min(x509.load_der_x509_certificate(each).not_valid_after_utc for each in material.chain)
         days = (ends - now).days
         found = f"the certificate of {endpoint.listener_name} is valid until {ends:%Y-%m-%d}"
-        if days < SOON_DAYS:
+        if ends <= now:
+            why = "Clients refuse the broker; it reads a new file without a restart."
+            yield problem(endpoint.connection_string, found, "Renew it (kafkapy certs renew, or your authority).", why)
+        elif days < SOON_DAYS:
             why = f"Clients refuse the broker in {days} days; the broker reads a new file without a restart."
             yield warning(endpoint.connection_string, found, "Renew it (kafkapy certs renew, or your authority).", why)
         else:

@@ -85,7 +85,7 @@ def _directory(directory: Path, host: Host, segment: int) -> Iterator[Finding]:
     yield _place(subject, base, host)
     yield _space(subject, base, segment)
     yield from _inodes(subject, base)
-    yield _speed(subject, base)
+    yield _speed(directory, base)
     if directory.is_dir() and directory.stat().st_mode & PRIVATE:
         why = "All users of the machine can delete and change records."
         yield warning(subject, "all users may write to it", f"chmod o-w {directory}", why)
@@ -152,8 +152,9 @@ def _inodes(subject: str, base: Path) -> Iterator[Finding]:
         yield warning(subject, f"{volume.f_favail:,} free inodes", change, why)
 
 
-def _speed(subject: str, base: Path) -> Finding:
+def _speed(directory: Path, base: Path) -> Finding:
     """Write and sync an unlinked file, which nobody sees."""
+    subject = str(directory)
     times = []
     try:
         with tempfile.TemporaryFile(dir=base) as file:
@@ -164,7 +165,9 @@ def _speed(subject: str, base: Path) -> Finding:
                 os.fsync(file.fileno())
                 times.append((time.perf_counter() - began) * 1000)
     except OSError as error:
-        change = f"Give {base} to the user that runs the broker (chown), and run this command as that user."
+        change = f"Give {directory} to the user that runs the broker (chown), and run this command as that user."
+        if base != directory:
+            change = f"Make it for the broker's user: install -d -o USER {directory} (systemd: StateDirectory= does)."
         why = "The broker makes files in its log directories."
         return problem(subject, f"cannot be written: {error.strerror or error}", change, why)
     milliseconds = statistics.median(times)
