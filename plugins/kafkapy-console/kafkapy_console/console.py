@@ -132,14 +132,15 @@ class Console:
             raise ForbiddenError(f"Too many failed logins: try again in {tries.until - now:.0f} seconds.")
         if len(self._tries) > 10_000:
             self._tries.clear()
+        # Counted before the check: others that come meanwhile count too.
+        tries.failed += 1
+        if tries.failed >= LOGIN_TRIES:
+            tries.failed, tries.until = 0, now + LOGIN_PAUSE_S
         session = await (self._by_kafka if self.settings.login == "sasl" else self._by_file)(user, password)
         if session is None:
-            tries.failed += 1
-            if tries.failed >= LOGIN_TRIES:
-                tries.failed, tries.until = 0, now + LOGIN_PAUSE_S
             self.audit.write(user[:100], "log in", peer, "refused")
             raise ForbiddenError("This name with this password is not known.")
-        tries.failed = 0
+        tries.failed, tries.until = 0, 0.0
         self.audit.write(user, "log in", peer)
         return session
 
@@ -161,7 +162,8 @@ class Console:
         shared = {name: value for name, value in self.settings.kafka.items() if name not in CREDENTIALS}
         clients = Clients({**shared, **keys})
         try:
-            await (await clients.admin()).describe_cluster()
+            async with self._hashing:
+                await (await clients.admin()).describe_cluster()
         except AuthenticationError:
             await clients.close()
             return None

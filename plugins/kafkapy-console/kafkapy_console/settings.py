@@ -162,6 +162,19 @@ class Settings:
             raise ConfigError("login.users", "", "the login by users needs at least one user")
         if self.login == "oidc" and self.oidc is None:
             raise ConfigError("login.oidc", "", "the login by oidc needs issuer, client-id and client-secret")
+        if self.login == "sasl":
+            self._check_kafka_logins()
+
+    def _check_kafka_logins(self) -> None:
+        """Brokers check the passwords, and what a user may do by their ACLs."""
+        given = {str(name).replace("_", "."): value for name, value in self.kafka.items()}
+        protocol = str(given.get("security.protocol", "PLAINTEXT")).upper()
+        if not protocol.startswith("SASL_"):
+            reason = "the login by Kafka users needs SASL_PLAINTEXT or SASL_SSL: else no broker checks a password"
+            raise ConfigError("kafka.security.protocol", protocol, reason)
+        if not self.roles and (self.registry is not None or self.connect):
+            reason = "the login by Kafka users beside a schema registry or Connect needs roles: no ACL guards those"
+            raise ConfigError("role", "", reason)
 
     @classmethod
     def from_file(cls, path: Path | str, kafka: Mapping[str, object] | None = None) -> Settings:

@@ -183,22 +183,20 @@ def action(path: str, handler: ActionHandler, level: Level = Level.EDITOR, *, ch
 
     @wraps(handler)
     async def checked(visit: Visit) -> Response:
-        if changes:
-            visit.console.check_may_change()
-        _check_origin(visit.request)
-        form = await _form(visit.request)
-        token = visit.request.headers.get("X-CSRF-Token") or form.raw("_csrf")
-        if not visit.console.sessions.is_token(visit.session, token):
-            raise ForbiddenError("This form is too old, or came from another site. Load the page again.")
         try:
-            return await handler(visit, form)
-        except ConsoleError as error:
-            if changes and error.status == 403:
-                visit.console.audit.write(visit.session.user, path, visit.request.url.path, "refused")
-            raise
-        except KafkaError as error:
             if changes:
-                outcome = f"failed: {type(error).__name__}"
+                visit.console.check_may_change()
+            _check_origin(visit.request)
+            form = await _form(visit.request)
+            token = visit.request.headers.get("X-CSRF-Token") or form.raw("_csrf")
+            if not visit.console.sessions.is_token(visit.session, token):
+                raise ForbiddenError("This form is too old, or came from another site. Load the page again.")
+            return await handler(visit, form)
+        except Exception as error:
+            # A part may have been done before the failure.
+            if changes:
+                refused = isinstance(error, ConsoleError) and error.status == 403
+                outcome = "refused" if refused else f"failed: {type(error).__name__}"
                 visit.console.audit.write(visit.session.user, path, visit.request.url.path, outcome)
             raise
 
@@ -236,6 +234,8 @@ async def _answer(visit: Visit, handler: Handler, level: Level | None) -> Respon
             if visit.console.needs_login and not visit.session.logged_in:
                 return visit.redirect("/login?next=" + quote(_here(visit.request), safe=""))
             if not any(granted >= level for granted, _ in visit.session.access.grants):
+                if visit.request.method == "POST":
+                    visit.console.audit.write(visit.session.user, visit.request.url.path, "", "refused")
                 raise ForbiddenError(f"Your roles do not allow this: it needs the role {level.name.lower()}.")
         return await handler(visit)
     except (ConsoleError, KafkaError, ValueError) as error:

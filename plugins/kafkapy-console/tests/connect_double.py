@@ -23,8 +23,10 @@ class Worker:
         self.requests: list[str] = []
         self.url = ""
 
-    def answer(self, method: str, path: list[str], body: Any) -> tuple[int, Any]:
+    def answer(self, method: str, path: list[str], query: str, body: Any) -> tuple[int, Any]:
         match method, path:
+            case "GET", ["connectors"] if query != "expand=info&expand=status":
+                return 200, list(self.configs)
             case "GET", ["connectors"]:
                 return 200, {name: {"info": self.info(name), "status": self.status(name)} for name in self.configs}
             case "GET", ["connectors", name]:
@@ -79,7 +81,8 @@ def worker() -> Iterator[Worker]:
             kept.requests.append(f"{self.command} {self.path}")
             path = [unquote(part) for part in urlsplit(self.path).path.split("/") if part]
             try:
-                status, answer = kept.answer(self.command, path, json.loads(body) if body else None)
+                asked = json.loads(body) if body else None
+                status, answer = kept.answer(self.command, path, urlsplit(self.path).query, asked)
             except KeyError:
                 status, answer = 404, {"error_code": 404, "message": "Connector not found"}
             data = b"" if answer is None else json.dumps(answer).encode()

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from console_site import Person
 from kafkapy_console.app import create_app
+from kafkapy_console.console import LOGIN_TRIES
+from kafkapy_console.errors import BadInputError
+from kafkapy_console.records.registry import address_part
 from kafkapy_console.security.headers import POLICY
 from kafkapy_console.security.passwords import hashed, matches
 from kafkapy_console.security.roles import access_of
-from kafkapy_console.settings import Level, OidcSettings, RoleRule, Settings
+from kafkapy_console.settings import Level, OidcSettings, RegistrySettings, RoleRule, Settings
 
 from kafkapy import testing
+from kafkapy.errors import ConfigError
 
 USERS = {"ann": hashed("correct horse"), "bob": hashed("battery staple"), "eve": hashed("eavesdropper")}
 ROLES = (
@@ -235,6 +241,46 @@ def test_a_kafka_user_logs_in_with_its_own_rights(console: Callable[..., Person]
         visitor.log_in("ann", "ann-password")
         assert "not-for-ann" not in visitor.get("/topics")
         visitor.get("/topics/not-for-ann", 403)
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"kafka": {"bootstrap.servers": "a:9092"}}, "kafka.security.protocol"),
+        ({"kafka": {"bootstrap.servers": "a:9092", "security_protocol": "SSL"}}, "kafka.security.protocol"),
+        (
+            {
+                "kafka": {"bootstrap.servers": "a:9092", "security.protocol": "SASL_SSL"},
+                "registry": RegistrySettings("http://a"),
+            },
+            "role",
+        ),
+    ],
+    ids=["no protocol", "no passwords", "a registry without roles"],
+)
+def test_a_login_by_kafka_users_needs_brokers_that_check_them(given: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Settings(login="sasl", **given)
+    assert refused.value.key == key
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_name_that_is_a_step_of_an_address_is_refused(name: str) -> None:
+    with pytest.raises(BadInputError):
+        address_part(name)
+    assert address_part("a/b") == "a%2Fb"
+
+
+def test_tries_to_log_in_at_once_are_counted(console: Callable[..., Person]) -> None:
+    visitor = console(login="users", users={"ann": hashed("right")})
+    token = visitor.token("/login")
+
+    def attempt(_: int) -> str:
+        return visitor.http.post("/login", data={"user": "ann", "password": "wrong", "_csrf": token}).text
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(attempt, range(16)))
+    assert sum("Too many failed logins" in each for each in answers) >= 16 - LOGIN_TRIES
 
 
 def test_a_login_by_an_identity_provider(console: Callable[..., Person], tmp_path: Path) -> None:

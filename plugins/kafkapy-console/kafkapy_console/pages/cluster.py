@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from kafkapy.errors import KafkaError
 from kafkapy_console.console import number
+from kafkapy_console.errors import ForbiddenError
 from kafkapy_console.services.groups import Groups
 from kafkapy_console.services.topics import Topics
 from kafkapy_console.settings import Level
@@ -124,6 +125,8 @@ async def stop_job(visit: Visit, form: Form) -> Response:
 async def audit(visit: Visit) -> Response:
     """The newest lines of the audit log."""
     visit.require(Level.ADMIN)
+    if visit.console.settings.login == "sasl" and not visit.console.settings.roles:
+        raise ForbiddenError("The audit log needs a role admin in the settings: no ACL guards it.")
     return visit.render("audit.html", lines=visit.console.audit.newest[:500])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -235,20 +236,24 @@ async def download(visit: Visit) -> Response:
     return StreamingResponse(writer(batches), media_type=export.FORMATS[form], headers=headers)
 
 
+def passing(viewer: Viewer, chosen: Filter | None, records: Sequence[Any]) -> list[RecordView]:
+    """The views of the records that pass a filter. For a thread: other pages are served meanwhile."""
+    views = viewer.views(records)
+    return views if chosen is None else [view for view in views if chosen.matches(view.names())]
+
+
 async def _views(visit: Visit, query: Query, chosen: Filter | None, most: int) -> AsyncIterator[Sequence[RecordView]]:
     viewer = view_of(visit, query.formats)
     start = query.place()
-    if query.start == "newest":
-        start = Start("end", most)
+    if query.start == "newest" and chosen is None and not query.until:
+        start = Start("end", most)  # a search begins where the one on the page begins
     until = parse_time(query.until) if query.until else None
     left = most
     with visit.console.stream():
         async with aclosing(scan(visit.clients, query.partitions, start, query.isolation, until)) as found:
             async for batch in found:
                 await viewer.prepare(batch.records)
-                views = viewer.views(batch.records)
-                if chosen is not None:
-                    views = [view for view in views if chosen.matches(view.names())]
+                views = await asyncio.to_thread(passing, viewer, chosen, batch.records)
                 yield views[:left]
                 left -= len(views[:left])
                 if left <= 0:

@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
 from kafkapy.errors import KafkaError
 from kafkapy_console.errors import ConsoleError, TooBusyError, sentence
-from kafkapy_console.pages.records import Query, view_of
+from kafkapy_console.pages.records import Query, passing, view_of
 from kafkapy_console.pages.topics import topic_of
 from kafkapy_console.records.filters import Filter
 from kafkapy_console.records.reader import Start, scan, tail
-from kafkapy_console.records.view import RecordView, Viewer
+from kafkapy_console.records.view import RecordView
 from kafkapy_console.services.topics import Topic
 from kafkapy_console.settings import Level
 from kafkapy_console.times import parse_time
 from kafkapy_console.web import Visit, page, templates
+
+logger = logging.getLogger("kafkapy.console")
 
 __all__ = ["ROUTES"]
 
@@ -83,7 +85,7 @@ async def _search(visit: Visit, topic: Topic, query: Query, chosen: Filter | Non
         async for batch in batches:
             await viewer.prepare(batch.records)
             # On a thread: other pages are served while this batch is decoded.
-            found = await asyncio.to_thread(_passing, viewer, chosen, batch.records)
+            found = await asyncio.to_thread(passing, viewer, chosen, batch.records)
             read += len(batch.records)
             for view in found[: MOST_HITS - hits]:
                 yield event("record", row(visit, topic, view))
@@ -96,11 +98,6 @@ async def _search(visit: Visit, topic: Topic, query: Query, chosen: Filter | Non
                 yield event("end", f"The search stopped at {MOST_HITS} hits. {text}")
                 return
     yield event("end", f"The search is complete: {hits:,} hits in {read:,} records.")
-
-
-def _passing(viewer: Viewer, chosen: Filter | None, records: list[Any]) -> list[RecordView]:
-    views = viewer.views(records)
-    return views if chosen is None else [view for view in views if chosen.matches(view.names())]
 
 
 async def live(visit: Visit) -> Response:
@@ -120,7 +117,7 @@ async def _live(visit: Visit, topic: Topic, query: Query, chosen: Filter | None)
     async with aclosing(tail(visit.clients, query.partitions, query.isolation)) as rounds:
         async for records in rounds:
             await viewer.prepare(records)
-            found = await asyncio.to_thread(_passing, viewer, chosen, records)
+            found = await asyncio.to_thread(passing, viewer, chosen, records)
             read += len(records)
             hits += len(found)
             left_out += max(0, len(found) - MOST_TAIL_ROWS)
@@ -142,6 +139,9 @@ def _stream(visit: Visit, events: AsyncIterator[bytes]) -> Response:
                     yield each
         except (ConsoleError, KafkaError, TooBusyError) as error:
             yield event("failure", sentence(error))
+        except Exception:
+            logger.exception("Stream failed")
+            yield event("failure", "The console met an unexpected error; its log has the details.")
 
     return StreamingResponse(guarded(), media_type="text/event-stream", headers=HEADERS)
 

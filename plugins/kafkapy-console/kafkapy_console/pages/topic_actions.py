@@ -184,6 +184,8 @@ async def records_form(visit: Visit) -> Response:
 async def delete_records(visit: Visit, form: Form) -> Response:
     """Delete the records below the offsets that the preview showed."""
     found = await topic_of(visit, Level.EDITOR)
+    if found.id and form.text("topic_id") != str(found.id):
+        raise BadInputError("The topic was deleted and created again meanwhile. Look at the new one first.")
     wanted = {}
     for text in form.all("target"):
         partition, _, offset = text.partition(":")
@@ -196,7 +198,7 @@ async def delete_records(visit: Visit, form: Form) -> Response:
         raise BadInputError("The deletion is not confirmed.")
     outcome = await (await visit.clients.admin()).delete_records(wanted)
     Topics(visit.clients).changed()
-    visit.audit("delete records", found.name, before={str(key.partition): each for key, each in wanted.items()})
+    visit.audit("delete records", found.name, after={str(key.partition): each for key, each in wanted.items()})
     lowest = ", ".join(f"{key.partition}: {each['low_watermark']:,}" for key, each in sorted(outcome.items())[:8])
     visit.flash(f"Records of {found.name} are deleted. First offsets now: {lowest}{' …' if len(outcome) > 8 else ''}")
     return visit.redirect(f"/topics/{url_part(found.name)}")

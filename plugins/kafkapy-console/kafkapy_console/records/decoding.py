@@ -68,6 +68,10 @@ class Decoded:
 NULL = Decoded("null", None, "null", -1)
 
 
+MOST_FAILED = 20
+"""Unknown schema ids of one read: more are no ids, but numbers in records."""
+
+
 class Decoder:
     """Decodes with one choice of formats. `prepare` loads schemas; `decode` does not wait and may run on a thread."""
 
@@ -83,6 +87,8 @@ class Decoder:
             schema_id = None if part is None else framed_id(part)
             if schema_id is None or schema_id in self._failed or self._schemas.ready(schema_id) is not None:
                 continue
+            if len(self._failed) >= MOST_FAILED:
+                return
             try:
                 await self._schemas.load(schema_id)
             except ConsoleError as error:

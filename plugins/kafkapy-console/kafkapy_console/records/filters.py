@@ -8,6 +8,7 @@ Names: `key` and `value` (decoded), `headers` (texts by name), `topic`, `partiti
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import cel
@@ -17,9 +18,10 @@ from kafkapy_console.errors import BadInputError
 __all__ = ["EXAMPLES", "Filter"]
 
 MOST_CHARACTERS = 2000
-MOST_NESTED = 2
-"""Macros inside macros (all, exists, map, filter): each one multiplies the work."""
-MACROS = (".all(", ".exists(", ".exists_one(", ".map(", ".filter(")
+MOST_MACROS = 1
+"""Loops over lists (all, exists, map, filter): one inside another multiplies the work, which nothing interrupts."""
+MACROS = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b")
+"""Blanks and comments may stand before the bracket."""
 EXAMPLES = (
     ("value.amount > 100", "a field of a JSON, Avro or Protobuf value"),
     ('key.startsWith("eu-")', "the beginning of a key"),
@@ -39,8 +41,8 @@ class Filter:
         self.text = text.strip()
         if len(self.text) > MOST_CHARACTERS:
             raise BadInputError(f"The filter has more than {MOST_CHARACTERS} characters.")
-        if sum(self.text.count(macro) for macro in MACROS) > MOST_NESTED:
-            raise BadInputError(f"The filter has more than {MOST_NESTED} of all, exists, map and filter.")
+        if len(MACROS.findall(self.text)) > MOST_MACROS:
+            raise BadInputError("The filter has more than one of all, exists, exists_one, map and filter.")
         try:
             self._program = cel.compile(self.text)
         except Exception as error:

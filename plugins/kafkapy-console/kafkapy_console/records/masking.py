@@ -41,7 +41,7 @@ class Masks:
             if isinstance(value, bytes) and (rule.fields or rule.pattern):
                 # Bytes that no decoder understood may hold what the rule hides.
                 return replace(decoded, value=MASK, given=MASK, masked=True)
-            if rule.fields and not isinstance(value, (dict, list)) and decoded.format in ("text", "base64"):
+            if rule.fields and not isinstance(value, (dict, list)):
                 # Not the format that the rule's fields are of: a text may hold them in another form.
                 return replace(decoded, value=MASK, given=MASK, masked=True)
             for path in rule.fields:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-from kafkapy_console.errors import RemoteServiceError
+from kafkapy_console.errors import BadInputError, RemoteServiceError
 from kafkapy_console.services.cache import Cache
 
 __all__ = ["Registry", "Schema", "rest"]
@@ -43,12 +43,21 @@ class Schema:
             return self.text
 
 
+def address_part(name: str) -> str:
+    """A name as one part of an address. Clients resolve "." and "..": they are refused. BadInputError."""
+    if name in (".", ".."):
+        raise BadInputError(f"{name} is no name.")
+    return quote(name, safe="")
+
+
 async def rest(
     http: httpx.AsyncClient, what: str, method: str, url: str, *, auth: Any = None, body: Any = None, **arguments: Any
 ) -> Any:
     """The JSON of a REST API's answer. RemoteServiceError with the API's own words, or because it is away."""
     try:
-        response = await http.request(method, url, auth=auth, json=body, **arguments)
+        # httpx drops the query of an address beside empty params.
+        given = {name: value for name, value in arguments.items() if value}
+        response = await http.request(method, url, auth=auth, json=body, **given)
     except httpx.HTTPError as error:
         raise RemoteServiceError(f"{what} at {url} gives no answer ({type(error).__name__}).") from None
     try:
@@ -113,17 +122,17 @@ class Registry:
 
     async def versions(self, subject: str) -> list[int]:
         """The versions of a subject, ascending."""
-        return sorted(await self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions"))
+        return sorted(await self._ask("GET", f"/subjects/{address_part(subject)}/versions"))
 
     async def version(self, subject: str, version: int | str) -> Schema:
         """One version of a subject; "latest" is one, too."""
-        return _schema(await self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}"))
+        return _schema(await self._ask("GET", f"/subjects/{address_part(subject)}/versions/{version}"))
 
     async def compatibility(self, subject: str | None = None) -> tuple[str, bool]:
         """The level of a subject, or of the registry; whether the subject sets it itself."""
         if subject is not None:
             try:
-                found = await self._ask("GET", f"/config/{quote(subject, safe='')}")
+                found = await self._ask("GET", f"/config/{address_part(subject)}")
                 return str(found.get("compatibilityLevel") or found.get("compatibility")), True
             except RemoteServiceError as error:
                 if error.remote_status != 404:
@@ -136,7 +145,7 @@ class Registry:
         try:
             found = await self._ask(
                 "POST",
-                f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest",
+                f"/compatibility/subjects/{address_part(subject)}/versions/latest",
                 {"schema": text, "schemaType": kind},
                 verbose="true",
             )
@@ -153,18 +162,18 @@ class Registry:
     async def register(self, subject: str, kind: str, text: str, references: Any = ()) -> int:
         """The id of a schema that becomes a version of the subject."""
         body = {"schema": text, "schemaType": kind, **({"references": list(references)} if references else {})}
-        found = await self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
+        found = await self._ask("POST", f"/subjects/{address_part(subject)}/versions", body)
         self._cache.drop("subjects")
         return int(found["id"])
 
     async def set_compatibility(self, subject: str | None, level: str) -> None:
         """Sets the level of a subject, or of the registry."""
-        path = "/config" if subject is None else f"/config/{quote(subject, safe='')}"
+        path = "/config" if subject is None else f"/config/{address_part(subject)}"
         await self._ask("PUT", path, {"compatibility": level})
 
     async def delete(self, subject: str, version: int | None = None, *, permanent: bool = False) -> None:
         """Deletes a version, or the subject; a permanent deletion follows a soft one."""
-        path = f"/subjects/{quote(subject, safe='')}" + ("" if version is None else f"/versions/{version}")
+        path = f"/subjects/{address_part(subject)}" + ("" if version is None else f"/versions/{version}")
         await self._ask("DELETE", path)
         if permanent:
             await self._ask("DELETE", path, permanent="true")

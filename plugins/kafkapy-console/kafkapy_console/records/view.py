@@ -8,7 +8,10 @@ from typing import Any
 
 from kafkapy.tools.output import time_text
 from kafkapy_console.records.decoding import Decoded, Decoder
-from kafkapy_console.records.masking import Masks
+from kafkapy_console.records.masking import MASK, Masks
+
+UNMASKING = ("auto", "json", "text", "registry")
+"""Formats that show the fields of a value under their own names."""
 
 __all__ = ["Formats", "RecordView", "Viewer"]
 
@@ -40,8 +43,11 @@ class RecordView:
 
     @property
     def time(self) -> str:
-        """The time in UTC, or "none"."""
-        return time_text(self.timestamp) or "none"
+        """The time in UTC, or "none"; a number that is no time as it is."""
+        try:
+            return time_text(self.timestamp) or "none"
+        except (ValueError, OverflowError, OSError):
+            return f"{self.timestamp} ms"
 
     @property
     def masked(self) -> bool:
@@ -82,18 +88,35 @@ class Viewer:
     def view(self, record: Any) -> RecordView:
         """The view of one record."""
         topic = record.topic
-        headers = [(name, self._masks.header(topic, name, _header(data))) for name, data in record.headers[:1000]]
+        headers = [(name, self._header(topic, name, data)) for name, data in record.headers[:1000]]
         return RecordView(
             topic,
             record.partition,
             record.offset,
             record.timestamp,
             {0: "create time", 1: "append time"}.get(record.timestamp_type, "none"),
-            self._masks.applied(topic, self._decoder.decode(record.key, self._formats.key)),
-            self._masks.applied(topic, self._decoder.decode(record.value, self._formats.value)),
+            self._masks.applied(topic, self._decoder.decode(record.key, self._form(topic, self._formats.key))),
+            self._masks.applied(topic, self._decoder.decode(record.value, self._form(topic, self._formats.value))),
             headers,
             max(0, record.serialized_key_size) + max(0, record.serialized_value_size),
         )
+
+    def _form(self, topic: str, form: str) -> str:
+        """Nobody chooses how bytes of a masked topic are read: other formats show its fields under other names."""
+        return form if form in UNMASKING or not self._masks.covers(topic) else "auto"
+
+    def _header(self, topic: str, name: str, data: bytes | None) -> str:
+        if data is not None and self._masks.covers(topic) and not _is_text(data):
+            return MASK
+        return self._masks.header(topic, name, _header(data))
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _header(data: bytes | None) -> str:

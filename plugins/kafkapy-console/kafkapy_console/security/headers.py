@@ -56,7 +56,7 @@ class SecurityHeaders:
                 for name, value in HEADERS.items():
                     headers[name] = value
                 if "Cache-Control" not in headers:
-                    static = scope["path"].startswith("/static/")
+                    static = scope["path"].startswith("/static/") and message["status"] in (200, 304)
                     headers["Cache-Control"] = "public, max-age=86400" if static else "no-store"
                 if scope.get("scheme") == "https":
                     headers["Strict-Transport-Security"] = "max-age=31536000"

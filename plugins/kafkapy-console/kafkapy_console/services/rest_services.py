@@ -7,12 +7,11 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafkapy_console.records.registry import rest
+from kafkapy_console.records.registry import address_part, rest
 from kafkapy_console.services.cache import Cache
 
 __all__ = ["ConnectCluster", "Metrics"]
@@ -54,7 +53,7 @@ class ConnectCluster:
 
     async def connector(self, name: str) -> dict[str, Any]:
         """Configuration, status and topics of one connector."""
-        path = f"/connectors/{quote(name, safe='')}"
+        path = f"/connectors/{address_part(name)}"
         info, status = await asyncio.gather(self._ask("GET", path), self._ask("GET", f"{path}/status"))
         topics: list[str] = []
         try:
@@ -70,7 +69,7 @@ class ConnectCluster:
 
     async def validate(self, kind: str, config: Mapping[str, str]) -> list[str]:
         """The errors of a configuration, as Connect sees them."""
-        found = await self._ask("PUT", f"/connector-plugins/{quote(kind, safe='')}/config/validate", dict(config))
+        found = await self._ask("PUT", f"/connector-plugins/{address_part(kind)}/config/validate", dict(config))
         return [
             f"{each['value']['name']}: {error}"
             for each in found.get("configs") or ()
@@ -79,11 +78,11 @@ class ConnectCluster:
 
     async def configure(self, name: str, config: Mapping[str, str]) -> None:
         """Creates a connector, or changes its configuration."""
-        await self._ask("PUT", f"/connectors/{quote(name, safe='')}/config", dict(config))
+        await self._ask("PUT", f"/connectors/{address_part(name)}/config", dict(config))
 
     async def act(self, name: str, action: str) -> None:
         """pause, resume, stop or restart a connector; restart takes its tasks, too."""
-        path = f"/connectors/{quote(name, safe='')}/{action}"
+        path = f"/connectors/{address_part(name)}/{action}"
         if action == "restart":
             await self._ask("POST", path, includeTasks="true", onlyFailed="false")
         else:
@@ -91,11 +90,11 @@ class ConnectCluster:
 
     async def restart_task(self, name: str, task: int) -> None:
         """Restarts one task."""
-        await self._ask("POST", f"/connectors/{quote(name, safe='')}/tasks/{task}/restart")
+        await self._ask("POST", f"/connectors/{address_part(name)}/tasks/{task}/restart")
 
     async def delete(self, name: str) -> None:
         """Deletes a connector; its offsets stay."""
-        await self._ask("DELETE", f"/connectors/{quote(name, safe='')}")
+        await self._ask("DELETE", f"/connectors/{address_part(name)}")
 
 
 def without_secrets(config: Mapping[str, str]) -> dict[str, str]:
