@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
@@ -122,6 +122,7 @@ class ShareManager:
         self._timer: asyncio.TimerHandle | None = None
         self._swept = 0.0
         self._fileno = -1
+        self._stopped = False
 
     # --- start and stop -------------------------------------------------------------------------------------------
 
@@ -132,6 +133,7 @@ class ShareManager:
 
     async def stop(self) -> None:
         """End all sessions and share partitions; members go on with another leader."""
+        self._stopped = True
         if self._fileno >= 0:
             asyncio.get_running_loop().remove_reader(self._fileno)
         if self._timer is not None:
@@ -163,6 +165,8 @@ class ShareManager:
     def _work(self) -> None:
         """Begin the writes, which members wait for, and then the loads."""
         self._working = False
+        if self._stopped:
+            return
         for _ in range(WORK_A_TURN):
             if self._writes:
                 self._write(self._writes.popleft())
@@ -192,19 +196,16 @@ class ShareManager:
             later.then(partial(self._written, write))
 
     def _written(self, write: StateWrite, later: Later[None]) -> None:
+        if self._stopped:
+            return  # the table has answered whoever waits
         if later.error is None:
-            archiving = [batch for batch in write.batches if batch[2] == ARCHIVING]
+            batches = write.batches
             write.finish()
-            group_id, topic_id, partition = write.key
-            for first, last, _, count in archiving:
-                self._bury(DeadLetter(group_id, write.topic, topic_id, partition, first, last, count))
+            self._bury_all(write, batches)
         else:
             self._not_written(write, later.error)
-        if self._emptied:
-            self._drop_emptied()
 
-    @staticmethod
-    def _not_written(write: StateWrite, error: BaseException) -> None:
+    def _not_written(self, write: StateWrite, error: BaseException) -> None:
         code = code_of(error)
         group_id, topic_id, partition = write.key
         logger.log(
@@ -216,6 +217,15 @@ class ShareManager:
             error,
         )
         write.finish(member_error(error), code in _REPLACED)
+        if code not in _REPLACED:
+            self._bury_all(write, write.held)
+
+    def _bury_all(self, write: StateWrite, batches: Iterable[tuple[int, int, int, int]]) -> None:
+        """Send the dead letters of the batches that wait for them."""
+        group_id, topic_id, partition = write.key
+        for first, last, state, count in batches:
+            if state == ARCHIVING:
+                self._bury(DeadLetter(group_id, write.topic, topic_id, partition, first, last, count))
 
     # --- loads ----------------------------------------------------------------------------------------------------
 
@@ -228,6 +238,8 @@ class ShareManager:
             later.then(partial(self._read, load))
 
     def _read(self, load: Load, later: Later[ShareState]) -> None:
+        if self._stopped:
+            return
         if later.error is not None:
             self._not_loaded(load, later.error)
             return
@@ -255,10 +267,10 @@ class ShareManager:
             self._loaded(load, state._replace(start_offset=start_offset))
 
     def _loaded(self, load: Load, state: ShareState) -> None:
-        settings = self._settings(load.group_id)
         try:
+            settings = self._settings(load.group_id)
             self._table.loaded(load.id, state.state_epoch, settings, state.start_offset, state.batches)
-        except ValueError as error:
+        except Exception as error:
             self._not_loaded(load, error)
             return
         for first, last, count in self._table.archiving(load.group_id, load.topic_id, load.partition):
@@ -314,6 +326,7 @@ class ShareManager:
 
     def _tick(self) -> None:
         """End locks in time, while there are share partitions or sessions."""
+        self._arm()  # first: whatever fails here, locks end in time
         self._table.expire()
         now = time.monotonic()
         if now - self._swept >= SWEEP_S:
@@ -322,10 +335,9 @@ class ShareManager:
             self._follow_configs()
         if self._emptied:
             self._drop_emptied()
-        if len(self._table) or self._emptied:
-            self._arm()
-        else:
+        if not len(self._table) and not self._emptied and self._timer is not None:
             self._known.clear()
+            self._timer.cancel()
             self._timer = None
 
     def _follow_configs(self) -> None:

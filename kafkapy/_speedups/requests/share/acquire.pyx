@@ -249,7 +249,7 @@ cdef bint acquire(ShareTableState* table, ShareState* state, SharePart* part, Sh
     cdef AcquireRequest request
     cdef int64_t acquired
     cdef bint alone = state.accumulated == 0
-    walk_batches(found, offset, state.records_left)
+    walk_batches(found, offset, min(state.records_left, <int64_t>part.entry.settings.limits.max_in_flight))
     if found.batches.empty():
         if alone:
             refuse(part, ERROR_CORRUPT_MESSAGE)
@@ -328,4 +328,6 @@ cdef FetchTry share_try(DataPlaneState* plane, ShareState* state, SharePart* par
         if offset == before:
             break
         before = offset
+    else:
+        share_changed(table, part.entry)    # the offset has moved each time: there may be more, so nobody sleeps
     return TRY_NOTHING

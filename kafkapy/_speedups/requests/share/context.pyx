@@ -170,18 +170,18 @@ cdef void open_new(DataPlaneState* plane, ShareState* state) noexcept nogil:
     put_partitions(state, state.session.partitions)
     take_partitions(plane, state, state.session.partitions)
     pthread_mutex_unlock(&state.session.partitions.mutex)
-    note_size(table, state, ERROR_SHARE_SESSION_LIMIT_REACHED, now_ms)
+    note_size(plane, state, ERROR_SHARE_SESSION_LIMIT_REACHED, now_ms)
 
 
-cdef void note_size(ShareTableState* table, ShareState* state, int error, int64_t now_ms) noexcept nogil:
-    """A session that grows beyond its bounds is closed, as its client must hear."""
-    cdef int64_t size = <int64_t>state.session.partitions.by_key.size()
-    cdef bint emptied
-    if size <= MAX_PARTITIONS and share_session_touch(&table.sessions, state.session, size, now_ms):
+cdef void note_size(DataPlaneState* plane, ShareState* state, int error, int64_t now_ms) noexcept nogil:
+    """A session that grows beyond its bounds is closed, and its records are released, as its client must hear."""
+    cdef int64_t size
+    pthread_mutex_lock(&state.session.partitions.mutex)
+    size = <int64_t>state.session.partitions.by_key.size()
+    pthread_mutex_unlock(&state.session.partitions.mutex)
+    if size <= MAX_PARTITIONS and share_session_touch(&share_table(plane).sessions, state.session, size, now_ms):
         return
-    share_session_remove(&table.sessions, state.session, &emptied)
-    if emptied:
-        share_group_emptied(table, state.group)
+    share_context_close(plane, state)
     state.error = <short>error
 
 
@@ -215,7 +215,7 @@ cdef void share_context_open(DataPlaneState* plane, ShareState* state) noexcept 
                 take_partitions(plane, state, partitions)
     pthread_mutex_unlock(&partitions.mutex)
     if state.error == ERROR_NONE:
-        note_size(table, state, ERROR_SHARE_SESSION_NOT_FOUND, monotonic_ns() // NS_PER_MS)
+        note_size(plane, state, ERROR_SHARE_SESSION_NOT_FOUND, monotonic_ns() // NS_PER_MS)
 
 
 cdef void share_context_close(DataPlaneState* plane, ShareState* state) noexcept nogil:

@@ -88,6 +88,7 @@ cdef cppclass ShareEntry:
     bint writing                    # Python has a write of it
     bint changed                    # meanwhile
     bint timed                      # in the table's timers
+    int64_t timer_ms                # when, while timed
 
 ctypedef ShareEntry* EntryPointer
 ctypedef pair[int64_t, int64_t] TimerKey
@@ -175,8 +176,8 @@ cdef void share_dirty(ShareTableState* table, ShareEntry* entry) noexcept nogil
 cdef void share_time(ShareTableState* table, ShareEntry* entry) noexcept nogil
 # Under the entry's mutex: ends the wait for a write.
 cdef void ticket_end(ShareEntry* entry, TicketWaiter* waiter, int16_t error) noexcept nogil
-# Takes a ticket out of the list, if its write is not finished.
-cdef void share_ticket_drop(ShareEntry* entry, TicketWaiter* waiter) noexcept nogil
+# Takes a ticket out of the list, with an error, if its write is not finished. Whoever ends it has let go of it then.
+cdef void share_ticket_drop(ShareEntry* entry, TicketWaiter* waiter, int16_t error) noexcept nogil
 # Under the entry's mutex: waits for the end of a write.
 cdef void share_ticket_wait_locked(ShareEntry* entry, TicketWaiter* waiter) noexcept nogil
 # The log starts at this offset now.

@@ -144,6 +144,7 @@ cdef ShareEntry* share_entry_open(ShareTableState* table, const string& group, L
     made.writing = False
     made.changed = False
     made.timed = False
+    made.timer_ms = -1
     made.log = log
     log_ref(log)
     entry_key(group, topic_id, log.partition, &key)
@@ -171,14 +172,11 @@ cdef ShareEntry* share_entry_open(ShareTableState* table, const string& group, L
 
 
 cdef void signal_python(ShareTableState* table) noexcept nogil:
-    cdef bint first
     pthread_mutex_lock(&table.mutex)
-    first = not table.signalled and table.open
-    if first:
+    if not table.signalled and table.open:
         table.signalled = True
+        eventfd_write(table.event_fd, 1)    # under the mutex: `close` has it when it ends the descriptor
     pthread_mutex_unlock(&table.mutex)
-    if first:
-        eventfd_write(table.event_fd, 1)
 
 
 cdef void share_entry_close(ShareTableState* table, ShareEntry* entry, int16_t error) noexcept nogil:
@@ -387,10 +385,11 @@ cdef void ticket_end(ShareEntry* entry, TicketWaiter* waiter, int16_t error) noe
         wake(owner, token)
 
 
-cdef void share_ticket_drop(ShareEntry* entry, TicketWaiter* waiter) noexcept nogil:
+cdef void share_ticket_drop(ShareEntry* entry, TicketWaiter* waiter, int16_t error) noexcept nogil:
     pthread_mutex_lock(&entry.mutex)
     if waiter.queued:
         ticket_unlink(entry, waiter)
+        waiter.error = error
         atomic_add(waiter.unwritten, -1)
     pthread_mutex_unlock(&entry.mutex)
 
@@ -413,13 +412,22 @@ cdef void share_dirty(ShareTableState* table, ShareEntry* entry) noexcept nogil:
 
 cdef void share_time(ShareTableState* table, ShareEntry* entry) noexcept nogil:
     cdef int64_t deadline = -1
+    cdef int64_t before = -1
     pthread_mutex_lock(&entry.mutex)
-    if not entry.timed and entry.status == ENTRY_READY:
+    if entry.status == ENTRY_READY:
         deadline = share_next_deadline(entry.share)
-        entry.timed = deadline >= 0
+        if entry.timed:
+            before = entry.timer_ms
+        if deadline >= 0 and (not entry.timed or deadline < before):
+            entry.timed = True
+            entry.timer_ms = deadline
+        else:
+            deadline = -1
     pthread_mutex_unlock(&entry.mutex)
     if deadline >= 0:
         pthread_mutex_lock(&table.mutex)
+        if before >= 0:
+            table.timers.erase(TimerKey(before, entry.id))
         table.timers.insert(TimerKey(deadline, entry.id))
         pthread_mutex_unlock(&table.mutex)
 
@@ -442,6 +450,8 @@ cdef void share_group_emptied(ShareTableState* table, const string& group) noexc
     pthread_mutex_lock(&table.mutex)
     table.emptied.push_back(group)
     pthread_mutex_unlock(&table.mutex)
+    signal_python(table)
+
 
 cdef void close_entries(ShareTableState* table, vector[int64_t]* ids, int16_t error) noexcept nogil:
     cdef ShareEntry* entry

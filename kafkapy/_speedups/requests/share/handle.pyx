@@ -125,7 +125,7 @@ cdef void leave_queues(ShareState* state) noexcept nogil:
     cdef size_t i
     for i in range(state.parts.size()):
         part = &state.parts[i]
-        if part.waiter.queued:
+        if part.waiter.wake != NULL:
             share_leave(part.entry, &part.waiter)
 
 
@@ -142,9 +142,8 @@ cdef void drop_tickets(ShareState* state, int16_t error) noexcept nogil:
     cdef size_t i
     for i in range(state.parts.size()):
         part = &state.parts[i]
-        if part.ticket.queued:
-            part.acknowledge_error = error
-            share_ticket_drop(part.entry, &part.ticket)
+        if part.ticket.ticket > 0:
+            share_ticket_drop(part.entry, &part.ticket, error)
 
 
 cdef void state_free(ShareState* state) noexcept nogil:

@@ -173,6 +173,17 @@ cdef class StateWrite:
             for i in range(self.content.changes.size())
         ]
 
+    @property
+    def held(self):
+        """Those of `batches` that hold although the write fails: time-outs of locks."""
+        cdef size_t i
+        return [
+            (self.content.changes[i].first, self.content.changes[i].last, self.content.changes[i].state,
+             self.content.changes[i].delivery_count)
+            for i in range(self.content.changes.size())
+            if not self.content.changes[i].pending
+        ]
+
     def finish(self, int16_t error=0, bint close=False):
         """Ends the write with an error for the acknowledgements in it, 0: it is stored. close: nobody goes on with this
         share partition here, because another broker or epoch has it."""
@@ -592,9 +603,11 @@ cdef class ShareTable:
                 entry = entry_of_id(self.state, ids[i])
                 if entry != NULL:
                     pthread_mutex_lock(&entry.mutex)
-                    busy = busy or entry.dirty or entry.writing
+                    busy = entry.dirty or entry.writing
                     pthread_mutex_unlock(&entry.mutex)
                     entry_unref(entry)
+                    if busy:
+                        break
         return busy
 
     cdef int ids_of(self, str group, vector[int64_t]* ids) except -1:

@@ -224,3 +224,8 @@ def ranges(response: ShareFetchResponse) -> list[tuple[int, int, int]]:
     found = acquired(response)
     assert len(found) <= 1
     return next(iter(found.values()), [])
+
+
+def acknowledged(response: Any) -> dict[int, int]:
+    """{partition: error} of a ShareAcknowledge."""
+    return {entry.partition_index: entry.error_code for topic in response.responses for entry in topic.partitions}

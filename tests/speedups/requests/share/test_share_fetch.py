@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from speedups.requests.share.members import SETTINGS, Member, ShareBroker, acquired, ranges
+from speedups.requests.share.members import SETTINGS, Member, ShareBroker, acknowledged, acquired, ranges
 from waiting import wait_until
 
 from kafkapy.errors import ErrorCode
@@ -13,11 +13,6 @@ from kafkapy.records.control import build_end_transaction_marker
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 T = ("t", 0)
-
-
-def acknowledged(response: Any) -> dict[int, int]:
-    """{partition: error} of a ShareAcknowledge."""
-    return {entry.partition_index: entry.error_code for topic in response.responses for entry in topic.partitions}
 
 
 def fetch_errors(response: Any) -> dict[int, tuple[int, int]]:
@@ -630,25 +625,3 @@ def test_group_and_topics_need_read(shares: ShareBroker) -> None:
     assert fetch_errors(member.answer(exchange.resume())) == {0: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)}
     reply = member.acknowledge({T: [(0, 0, [ACCEPT])]}, epoch=1)
     assert acknowledged(reply) == {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-
-
-# ---- turns ----
-
-
-def test_other_connections_have_turns_between_the_acknowledgements_of_many_partitions(shares: ShareBroker) -> None:
-    logs = shares.topic("many", 600)
-    for log in logs:
-        log.append_as_leader(shares.batch(b"a"))
-    member = shares.member("m")
-    member.fetch([("many", index) for index in range(600)], max_records=600)
-    shares.held = True
-    exchange = member.acknowledge_exchange({("many", index): [(0, 0, [ACCEPT])] for index in range(600)})
-    turns = 0
-    while exchange.kind == "parked" and exchange.wakes:
-        turns += 1
-        exchange.resume()
-    assert turns == 2
-    assert exchange.kind == "parked", "for the writes"
-    shares.held = False
-    shares.serve()
-    assert acknowledged(member.acknowledge_reply(exchange.resume())) == dict.fromkeys(range(600), 0)

@@ -1,0 +1,106 @@
+"""Share fetches take turns, wake when they must, and tell Python what it must hear."""
+
+from __future__ import annotations
+
+import select
+
+from speedups.requests.share.members import SETTINGS, ShareBroker, acknowledged, ranges
+from waiting import wait_until
+
+from kafkapy.errors import ErrorCode
+from kafkapy.records.control import build_end_transaction_marker
+
+ACCEPT, ARCHIVING = 1, 3
+T = ("t", 0)
+
+
+def test_other_connections_have_turns_between_the_acknowledgements_of_many_partitions(shares: ShareBroker) -> None:
+    logs = shares.topic("many", 600)
+    for log in logs:
+        log.append_as_leader(shares.batch(b"a"))
+    member = shares.member("m")
+    member.fetch([("many", index) for index in range(600)], max_records=600)
+    shares.held = True
+    exchange = member.acknowledge_exchange({("many", index): [(0, 0, [ACCEPT])] for index in range(600)})
+    turns = 0
+    while exchange.kind == "parked" and exchange.wakes:
+        turns += 1
+        exchange.resume()
+    assert turns == 2
+    assert exchange.kind == "parked", "for the writes"
+    shares.held = False
+    shares.serve()
+    assert acknowledged(member.acknowledge_reply(exchange.resume())) == dict.fromkeys(range(600), 0)
+
+
+# ---- what must not be missed ----
+
+
+def test_a_fetch_does_not_sleep_behind_a_long_aborted_transaction(shares: ShareBroker) -> None:
+    shares.settings = (*SETTINGS[:4], True, True)
+    (log,) = shares.topic("t")
+    for sequence in range(600):
+        log.append_as_leader(
+            shares.batch(b"no", producer_id=9, producer_epoch=0, base_sequence=sequence, transactional=True)
+        )
+    log.append_as_leader(build_end_transaction_marker(9, 0, committed=False, coordinator_epoch=0, timestamp_ms=1))
+    log.append_as_leader(shares.batch(b"yes"))
+    member = shares.member("m")
+    exchange = member.fetch_exchange([T], max_records=10)
+    for _ in range(200):
+        shares.serve()
+        if exchange.kind != "parked":
+            break
+        assert exchange.wakes, "the fetch sleeps although there is more to read"
+        exchange.resume()
+    # The marker is acquired too, as in Kafka: the client acknowledges it as a gap.
+    assert ranges(member.reply(exchange)) == [(600, 601, 1)]
+
+
+def test_python_hears_of_a_group_whose_last_member_held_nothing(shares: ShareBroker) -> None:
+    shares.topic("t")
+    member = shares.member("m")
+    member.fetch([T])
+    shares.serve()
+    assert readable(shares) == []
+    member.driver.disconnect()
+    assert readable(shares) == [shares.shares.fileno()]
+    shares.serve()
+    assert shares.emptied == ["g"]
+
+
+def readable(shares: ShareBroker) -> list[int]:
+    return select.select([shares.shares.fileno()], [], [], 0)[0]
+
+
+def test_a_session_that_grows_beyond_its_bound_releases_its_records() -> None:
+    shares = ShareBroker(max_sessions=2, max_partitions=3)
+    (log, *_) = shares.topic("t", 9)
+    log.append_as_leader(shares.batch(b"a"))
+    member = shares.member("m")
+    assert ranges(member.fetch([T])) == [(0, 0, 1)]
+    reply = member.fetch([("t", index) for index in range(9)])
+    assert reply.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    shares.serve()
+    assert shares.share("t")["acquired"] == 0
+    shares.shares.close()
+
+
+def test_a_time_out_holds_although_its_write_fails(shares: ShareBroker) -> None:
+    shares.settings = (1, 2000, 1, True, False, True)
+    (log,) = shares.topic("t")
+    log.append_as_leader(shares.batch(b"a"))
+    member = shares.member("m")
+    member.fetch([T])
+    shares.held = True
+
+    def expired() -> bool:
+        shares.shares.expire()
+        shares.serve()
+        return bool(shares.writes)
+
+    wait_until(expired, "the lock has ended")
+    (write,) = shares.writes
+    assert write.held == write.batches == [(0, 0, ARCHIVING, 1)]
+    write.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert shares.shares.archiving("g", shares.topic_id("t"), 0) == [(0, 0, 1)]
