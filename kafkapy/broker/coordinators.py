@@ -293,8 +293,9 @@ class Coordinators:
         self.config = config
         if self._made("verification"):
             self.verification.enabled = self.verifies_transactions
+        self._group_config = GroupConfig.from_broker_config(config)
         if self._made("group"):
-            self.group.overrides.update(GroupConfig.from_broker_config(config))
+            self.group.overrides.update(self._group_config)
 
     def stop(self) -> None:
         """Write all unwritten records; waiting clients look for another coordinator."""

@@ -17,7 +17,7 @@ from kafkapy.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
 )
-from kafkapy.slices import in_slices
+from kafkapy.slices import filled, in_slices
 from kafkapy.types import ZERO_UUID, AclOperation, ResourceType
 
 REQUEST = DeleteShareGroupOffsetsRequest
@@ -33,7 +33,7 @@ async def handle(context: RequestContext, request: DeleteShareGroupOffsetsReques
         raise error_for(ErrorCode.UNSUPPORTED_VERSION)
     if not context.authorize(AclOperation.DELETE, ResourceType.GROUP, request.group_id):
         raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    names = [topic.topic_name for topic in request.topics]
+    names = [topic.topic_name async for topic in in_slices(request.topics)]
     allowed = await context.authorized_names_in_slices(AclOperation.READ, ResourceType.TOPIC, names)
     refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     denied = TopicOutcome(None, refusal, refusal.message)
@@ -43,7 +43,7 @@ async def handle(context: RequestContext, request: DeleteShareGroupOffsetsReques
     if wanted or not names:
         outcomes |= await coordinator.delete_offsets(request.group_id, wanted)
     return DeleteShareGroupOffsetsResponse(
-        responses=[_topic(name, outcomes[name]) async for name in in_slices(dict.fromkeys(names))]
+        responses=[_topic(name, outcomes[name]) async for name in in_slices(await filled(names, None))]
     )
 
 

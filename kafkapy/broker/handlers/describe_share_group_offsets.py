@@ -21,7 +21,7 @@ from kafkapy.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
 )
-from kafkapy.slices import in_slices
+from kafkapy.slices import filled, in_slices
 from kafkapy.types import ZERO_UUID, AclOperation, ResourceType
 
 REQUEST = DescribeShareGroupOffsetsRequest
@@ -74,7 +74,8 @@ async def _all_topics(context: RequestContext, group_id: str) -> Group:
     allowed = await context.authorized_names_in_slices(
         AclOperation.DESCRIBE, ResourceType.TOPIC, (each.name for each in found), log_if_denied=False
     )
-    return Group(group_id=group_id, topics=[await _topic(each) for each in found if each.name in allowed])
+    topics = [await _topic(each) async for each in in_slices(found) if each.name in allowed]
+    return Group(group_id=group_id, topics=topics)
 
 
 async def _some_topics(context: RequestContext, group_id: str, topics: list[Asked.Topic]) -> Group:
@@ -84,16 +85,16 @@ async def _some_topics(context: RequestContext, group_id: str, topics: list[Aske
     wanted: dict[str, dict[int, None]] = {}
     async for topic in in_slices(topics):
         if topic.topic_name in allowed:
-            wanted.setdefault(topic.topic_name, {}).update(dict.fromkeys(topic.partitions))
+            wanted.setdefault(topic.topic_name, {}).update(await filled(topic.partitions, None))
     context.leave(wanted)
     found = await context.broker.coordinators.group.share.describe_offsets(
-        group_id, {name: list(numbers) for name, numbers in wanted.items()}
+        group_id, {name: list(numbers) async for name, numbers in in_slices(wanted.items())}
     )
-    described = [await _topic(each) for each in found]
+    described = [await _topic(each) async for each in in_slices(found)]
     refused = ShareOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     async for topic in in_slices(topics):
         if topic.topic_name not in allowed:
-            denied = dict.fromkeys(topic.partitions, refused)
+            denied = await filled(topic.partitions, refused)
             described.append(await _topic(TopicOffsets(topic.topic_name, ZERO_UUID, denied)))
     return Group(group_id=group_id, topics=described)
 

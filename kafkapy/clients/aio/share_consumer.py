@@ -256,7 +256,9 @@ class AIOKafkaShareConsumer(StartedClient):
     async def unsubscribe(self) -> None:
         """Send the acknowledgements, give all other records back, and leave the group."""
         self._require_running()
-        await self._core.unsubscribe()
+        self._renewed.clear()
+        # Half of it would end all fetches.
+        await asyncio.shield(self._core.unsubscribe())
 
     def subscription(self) -> frozenset[str]:
         """The subscribed topics."""

@@ -88,6 +88,7 @@ class KafkaShareConsumer(AttendedConsumer):
         """Sends the acknowledgements, gives all other records back, and leaves the group."""
         self._acquire()
         try:
+            self._renewed.clear()
             self._serve(self._core.unsubscribe())
         finally:
             self._lock.release()
@@ -184,13 +185,13 @@ class KafkaShareConsumer(AttendedConsumer):
                 # As in Kafka's client, new records come when the renewed ones were returned.
                 records = deliveries.take_renewed()
                 return renewed(records) if records else None
-            return take()
+            try:
+                return take()
+            except Exception:
+                deliveries.errors_seen()
+                raise
 
-        try:
-            records = self._wait_for(found, None if timeout_ms is None else timeout_ms / 1000)
-        except Exception:
-            deliveries.errors_seen()
-            raise
+        records = self._wait_for(found, None if timeout_ms is None else timeout_ms / 1000)
         if records:
             self._core.fetcher.wants = False
         if deliveries.unsent:

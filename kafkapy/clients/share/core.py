@@ -156,14 +156,16 @@ class ShareConsumerCore:
         """Sends the acknowledgements, gives all other records back, and leaves the group."""
         for chunk in self.deliveries:
             chunk.committable = True
-        await self.fetcher.end_sessions()
-        if self._member_started:
-            self._member_started = False
-            await self.membership.leave(reason)
-        self.subscription.unsubscribe()
-        self.topics.want()
-        if not self.closed:
-            self.fetcher.resume()
+        try:
+            await self.fetcher.end_sessions()
+            if self._member_started:
+                self._member_started = False
+                await self.membership.leave(reason)
+            self.subscription.unsubscribe()
+            self.topics.want()
+        finally:
+            if not self.closed:
+                self.fetcher.resume()
 
     def assigned(self, partitions: set[TopicPartition]) -> None:
         """Takes over the assigned partitions; unread records of others go back to the group."""
@@ -205,7 +207,8 @@ class ShareConsumerCore:
         """Enters poll(): the user's thread then does the attendance's work, and raises errors."""
         self.buffer.attention = False
         self._calls_seen = self.buffer.calls
-        if self.subscription.auto_assigned and not self._member_started and not self.closed:
+        leaves = self.fetcher.is_closing
+        if self.subscription.auto_assigned and not self._member_started and not self.closed and not leaves:
             self._member_started = True
             self._spawn(self.membership.start())
         self.membership.poll_called()

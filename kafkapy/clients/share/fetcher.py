@@ -578,11 +578,19 @@ class ShareFetcher:
         if session.is_new:
             return
         while True:
+            pause_s = self._not_before.get(session.node_id, 0.0) - time.monotonic()
+            if pause_s > 0:
+                await asyncio.sleep(pause_s)
             acknowledgements = self._pick(session.node_id)
             last = not self._outbox.get(session.node_id)
             await self._acknowledge(session, acknowledgements, closing=last)
             if last or session.is_new:
                 return
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether sessions end, and no request starts."""
+        return self._closing
 
     def resume(self) -> None:
         """Allows requests after `end_sessions`."""
@@ -597,6 +605,9 @@ class ShareFetcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        closed = error_for(ErrorCode.NETWORK_EXCEPTION, "The share consumer was closed")
+        self._finish_all(list(self._open), closed)
+        self._outbox.clear()
 
 
 def _session_ended(node_id: int, code: ErrorCode = ErrorCode.NONE) -> KafkaError:

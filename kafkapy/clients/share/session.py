@@ -66,14 +66,6 @@ class ShareSession:
         """The epoch of the next request."""
         return self._epoch
 
-    def has(self, partition: TopicPartition) -> bool:
-        """Whether the session has the partition."""
-        return partition in self._partitions
-
-    def differs(self, wanted: Mapping[TopicPartition, UUID]) -> bool:
-        """Whether the broker must learn of other partitions."""
-        return self._partitions != wanted
-
     def plan(self, wanted: Mapping[TopicPartition, UUID]) -> SharePlan:
         """The next ShareFetch, for these partitions."""
         before = {} if self.is_new else self._partitions

@@ -145,7 +145,7 @@ class GroupShard:
             share_listeners,
             self._settled,
         )
-        initialization = ShareInitialization(
+        self._initialization = initialization = ShareInitialization(
             self.share_rebalance.find, context.timer, context.clock, config, metadata, persister
         )
         self.share = ShareRequests(self.share_rebalance, initialization, overrides)
@@ -187,6 +187,7 @@ class GroupShard:
         if record.key_version == share_records.EPOCH_KEY and record.value is None:
             if key.group_id not in self.groups:
                 self._keep_offsets(key.group_id)
+            self._initialization.forget(key.group_id)
             if not self._loading:
                 self._share_listeners.group_deleted(key.group_id)
         elif record.key_version == share_records.MEMBER_KEY and not self._loading:

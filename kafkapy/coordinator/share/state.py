@@ -33,12 +33,8 @@ class DeliveryState(IntEnum):
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
     ARCHIVED = 4
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether the record is delivered no more."""
-        return self >= DeliveryState.ACKNOWLEDGED
 
 
 class ShareKey(NamedTuple):

@@ -129,7 +129,7 @@ def test_what_fails_is_a_warning_once_and_is_tried_again(
         assert caplog.text.count("Offsets cannot be committed to group") == 1
         member.close()
         wait_for(lambda: committed(name) == {0: 3})
-    wait_for(lambda: f"Offsets are committed to group {group} again" in caplog.text)
+        wait_for(lambda: f"Offsets are committed to group {group} again" in caplog.text)
 
 
 def test_offsets_are_committed_again_before_they_expire(

@@ -250,6 +250,7 @@ def test_states_of_a_topic_that_is_gone_do_not_keep_a_group(empty: Any) -> None:
 
 def test_a_group_that_gets_a_member_while_it_is_deleted_stays(empty: Any) -> None:
     empty.persister.hold = True
+    before = [kind for kind, *_ in empty.persister.calls if kind == "initialize"]
 
     async def both() -> dict[str, ErrorCode]:
         task = asyncio.ensure_future(empty.coordinator.delete_groups([GROUP]))
@@ -266,6 +267,12 @@ def test_a_group_that_gets_a_member_while_it_is_deleted_stays(empty: Any) -> Non
 
     assert asyncio.run(both()) == {GROUP: ErrorCode.NON_EMPTY_GROUP}
     assert group_of(empty).members.keys() == {"b"}
+    # Its states are made when the deletion has ended, not before.
+    assert [kind for kind, *_ in empty.persister.calls if kind == "initialize"] == before
+    assert beat(empty, "b", group_of(empty).members["b"].member_epoch).error_code == NONE
+    empty.persister.release()
+    empty.clock.run()
+    assert [kind for kind, *_ in empty.persister.calls if kind == "initialize"] != before
     assert group_of(empty).state_partitions.deleting == {}
 
 

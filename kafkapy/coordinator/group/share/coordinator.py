@@ -5,6 +5,7 @@ Source: the share part of org.apache.kafka.coordinator.group.GroupCoordinatorSer
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import UUID
@@ -25,7 +26,7 @@ from kafkapy.coordinator.group.share.requests import (
     check_share_heartbeat,
     describe_share_error,
 )
-from kafkapy.coordinator.group.share.state_partitions import StateTopic
+from kafkapy.coordinator.group.share.state_partitions import StateTopic, StateTopics
 from kafkapy.coordinator.hosted import Operation
 from kafkapy.coordinator.result import Later
 from kafkapy.coordinator.runtime import CoordinatorRuntime
@@ -33,7 +34,7 @@ from kafkapy.coordinator.share.persister import Persister
 from kafkapy.errors import ErrorCode, KafkaError, code_of
 from kafkapy.metadata.cache import MetadataSnapshot
 from kafkapy.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from kafkapy.slices import in_slices
+from kafkapy.slices import filled, in_chunks, in_slices
 from kafkapy.types import ZERO_UUID, TopicPartition
 
 T = TypeVar("T")
@@ -143,14 +144,15 @@ class ShareGroups:
             topic_id = ZERO_UUID if topic is None else topic.topic_id
             known = {} if topic is None else topic.partitions
             errors: dict[int, ErrorCode] = {}
+            good: set[int] = set()
             async for number, start in in_slices(starts.items()):
                 errors[number] = ErrorCode.NONE if number in known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if number in known:
+                    good.add(number)
                     offsets[topic_id, number] = start
             altered[name] = AlteredTopic(name, topic_id, errors)
-            good = frozenset(number for number, error in errors.items() if error is ErrorCode.NONE)
             if good:
-                changes[topic_id] = StateTopic(name, good)
+                changes[topic_id] = StateTopic(name, frozenset(good))
         if changes:
             await self._alter(group_id, changes, offsets, altered)
         else:
@@ -178,17 +180,20 @@ class ShareGroups:
         Raises INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
         check_group_id(group_id)
-        asked = dict.fromkeys(names)
+        asked = await filled(names, None)
+        known = self._metadata().topics
+        existing = [name async for name in in_slices(asked) if name in known]
         outcomes, topics = await self._write(
-            group_id, lambda shard, _: shard.share_offsets.begin_deletion(group_id, asked)
+            group_id, lambda shard, _: shard.share_offsets.begin_deletion(group_id, existing)
         )
+        unknown = TopicOutcome(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.message)
         errors = await self._offsets.delete(group_id, topics)
         gone = frozenset(topic_id for topic_id, error in errors.items() if error is ErrorCode.NONE)
-        await self._write(group_id, lambda shard, _: shard.share_offsets.end_deletion(group_id, gone))
+        await self._write(group_id, lambda shard, _: shard.share_offsets.end_deletion(group_id, topics, gone))
         for topic_id, topic in topics.items():
             error = errors[topic_id]
             outcomes[topic.name] = TopicOutcome(topic_id, error, error.message or None)
-        return {name: outcomes[name] for name in asked}
+        return {name: outcomes.get(name, unknown) async for name in in_slices(asked)}
 
     async def delete_states(self, partition: int, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
         """Delete the states of the share groups among groups of one partition of __consumer_offsets.
@@ -199,14 +204,21 @@ class ShareGroups:
             partition, lambda shard, _: shard.share_offsets.begin_group_deletion(group_ids)
         )
         errors: dict[str, ErrorCode] = {}
+        deleted: dict[str, StateTopics] = {}
         async for group_id, topics in in_slices(found.items()):
             if isinstance(topics, ErrorCode):
                 errors[group_id] = topics
-                continue
-            outcomes = await self._offsets.delete(group_id, topics)
-            failed = [error for error in outcomes.values() if error is not ErrorCode.NONE]
-            if failed:
-                errors[group_id] = failed[0]
+            else:
+                deleted[group_id] = topics
+        # A share coordinator that is away is waited for: once for many groups.
+        async for chunk in in_chunks(deleted.items()):
+            answers = await asyncio.gather(*(self._offsets.delete(*each) for each in chunk))
+            for (group_id, _), outcomes in zip(chunk, answers, strict=True):
+                failed = [error for error in outcomes.values() if error is not ErrorCode.NONE]
+                if failed:
+                    errors[group_id] = failed[0]
+        if deleted:
+            await self._runtime.write(partition, lambda shard, _: shard.share_offsets.end_group_deletion(deleted))
         return errors
 
     def _write(self, group_id: str, operation: Operation[GroupShard, T]) -> Later[T]:

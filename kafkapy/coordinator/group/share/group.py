@@ -31,7 +31,6 @@ class ShareGroupState(Enum):
 
     EMPTY = "Empty"
     STABLE = "Stable"
-    DEAD = "Dead"
 
 
 class ShareGroup(ModernGroup[ShareGroupMember]):

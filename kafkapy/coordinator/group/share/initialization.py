@@ -122,6 +122,11 @@ class ShareInitialization:
         else:
             self._marks.pop(group_id, None)
 
+    def forget(self, group_id: str) -> None:
+        """A deleted group leaves nothing behind."""
+        self._failing.discard(group_id)
+        self._marks.pop(group_id, None)
+
     def _ask(self, group_id: str, topics: StateTopics, epoch: int) -> None:
         persister = self._persister()
         keys = keys_of(group_id, topics)

@@ -141,11 +141,20 @@ class ShareOffsetOperations:
                 topics[topic.topic_id] = StateTopic(name, state.all_of(topic.topic_id, snapshot))
             else:
                 refused[name] = NOTHING_TO_DELETE
-        records = [records_of.state_partitions(group_id, state.with_deleting(topics))] if topics else []
-        return Result((refused, topics), records)
+        if not topics:
+            return Result((refused, topics))
+        # A member that joins meanwhile must not have the states made that are being deleted.
+        self._initialization.mark(group_id, topics)
 
-    def end_deletion(self, group_id: str, topic_ids: frozenset[UUID]) -> Result[None]:
-        """Write topics off whose states were deleted."""
+        def written(error: BaseException | None) -> None:
+            if error is not None:
+                self._initialization.unmark(group_id, topics)
+
+        return Result((refused, topics), [records_of.state_partitions(group_id, state.with_deleting(topics))], written)
+
+    def end_deletion(self, group_id: str, topics: StateTopics, topic_ids: frozenset[UUID]) -> Result[None]:
+        """Write topics off whose states were deleted; `topics` are those of `begin_deletion`."""
+        self._initialization.unmark(group_id, topics)
         group = self._rebalance.find(group_id)
         if group is None or not topic_ids & group.state_partitions.deleting.keys():
             return Result(None)
@@ -160,6 +169,7 @@ class ShareOffsetOperations:
         """
         snapshot = self._metadata()
         found: dict[str, StateTopics | ErrorCode] = {}
+        marked: dict[str, StateTopics] = {}
         records = []
         for group_id in group_ids:
             group = self._rebalance.find(group_id)
@@ -176,9 +186,22 @@ class ShareOffsetOperations:
                 for topic_id, name in names.items()
             }
             if topics:
-                found[group_id] = topics
+                found[group_id] = marked[group_id] = topics
+                self._initialization.mark(group_id, topics)
                 records.append(records_of.state_partitions(group_id, StatePartitions(deleting=names)))
-        return Result(found, records)
+
+        def written(error: BaseException | None) -> None:
+            if error is not None:
+                for group_id, topics in marked.items():
+                    self._initialization.unmark(group_id, topics)
+
+        return Result(found, records, written)
+
+    def end_group_deletion(self, deleted: Mapping[str, StateTopics]) -> Result[None]:
+        """End the deletion of states: from now on members may have them made again."""
+        for group_id, topics in deleted.items():
+            self._initialization.unmark(group_id, topics)
+        return Result(None)
 
     # --- topics that are gone ---------------------------------------------------------------------------------------
 
