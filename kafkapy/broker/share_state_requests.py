@@ -1,7 +1,7 @@
 """The frame that the five APIs of share-partitions' state have in common (KIP-932).
 
 Each names a group and partitions of topics, and has a result for each partition. As in Kafka, a request that names no
-group, or a topic without partitions, has no results.
+group, or a topic without partitions, has no results; InitializeShareGroupState leaves out only such a topic.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ async def answer(
     response: Any,
     ask: Callable[[ShareKey, Any], Later[T]],
     fields: Callable[[T], Mapping[str, Any]] = lambda _: {},
+    *,
+    skips_empty_topics: bool = False,
 ) -> Any:
     """The response; `ask` begins a partition's operation, `fields` fill its result.
 
@@ -40,10 +42,10 @@ async def answer(
     # All of them begin before the first is waited for: they are written and replicated together.
     begun: list[list[Later[T]]] = []
     context.leave(begun)
-    async for topic in in_slices(request.topics):
-        if not topic.partitions:
-            return response(results=[])
-    async for topic in in_slices(request.topics):
+    topics = [topic async for topic in in_slices(request.topics) if topic.partitions]
+    if len(topics) < len(request.topics) and not skips_empty_topics:
+        return response(results=[])
+    async for topic in in_slices(topics):
         begun.append(
             [
                 ask(ShareKey(request.group_id, topic.topic_id, each.partition), each)
@@ -51,7 +53,7 @@ async def answer(
             ]
         )
     results = []
-    async for topic, replies in in_slices(zip(request.topics, begun, strict=True)):
+    async for topic, replies in in_slices(zip(topics, begun, strict=True)):
         partitions = [
             await _result(response.Topic.Partition, each.partition, reply, fields)
             async for each, reply in in_slices(zip(topic.partitions, replies, strict=True))

@@ -91,7 +91,9 @@ class Group:
         def settled() -> bool:
             for member, _ in counts:
                 assert self.send(member, self.epochs[member]).error_code == 0
-            return all(self.count(member) == number for member, number in counts)
+            [group] = share_groups.describe(self.peer.setup, self.name)
+            epochs = {group.group_epoch, group.assignment_epoch, *(self.epochs[member] for member, _ in counts)}
+            return len(epochs) == 1 and all(self.count(member) == number for member, number in counts)
 
         wait_until(settled, f"{self.peer.name}: {counts} of {self.name}, which are {self.owned}")
         self.describe(label)
@@ -109,7 +111,8 @@ class Group:
             "members": {
                 each.member_id: [
                     each.rack_id, each.member_epoch, each.client_host, sorted(each.subscribed_topic_names),
-                    {topic.topic_name: sorted(topic.partitions) for topic in each.assignment.topic_partitions},
+                    # Which ones is a matter of Java's hashes.
+                    {topic.topic_name: len(topic.partitions) for topic in each.assignment.topic_partitions},
                 ]
                 for each in group.members
             },
@@ -233,6 +236,17 @@ def fill(peer: Peer) -> list[str]:
     return ["living", "left", "made"]
 
 
+OTHER_WORDS = {
+    "fill: living: no member id": "MemberId can't be empty.",
+    "fill: living: no member id, leaving": "MemberId can't be empty.",
+    "fill: living: alters with members": "The group still has members.",
+    "fill: living: forgets with members": "The group still has members.",
+}
+"""Messages of kafkapy where Apache Kafka has none, or says the same in other words."""
+NOT_OF_SHARE_GROUPS = {"fill: consumers: a joins"}
+"""The first epoch of consumer groups is 2 in Apache Kafka 4.4, and was 1 before."""
+
+
 def described(groups: list[Any]) -> dict[str, Any]:
     """What has to survive, by group and member, but for partitions of topics that have other ids."""
     return {
@@ -259,7 +273,14 @@ def test_answers_are_those_of_apache_kafka(start: Callable[[str], Any]) -> None:
         peer.close()
     ours, theirs = found
     assert ours.keys() == theirs.keys()
-    different = [f"{label}: {ours[label]}, theirs {theirs[label]}" for label in ours if ours[label] != theirs[label]]
+    for label, message in OTHER_WORDS.items():
+        assert ours[label][1] == message != theirs[label][1]
+        ours[label][1] = theirs[label][1]
+    different = [
+        f"{label}: {ours[label]}, theirs {theirs[label]}"
+        for label in sorted(ours.keys() - NOT_OF_SHARE_GROUPS)
+        if ours[label] != theirs[label]
+    ]
     assert not different, "\n".join(different)
 
 
@@ -298,7 +319,10 @@ def test_kafkapy_loads_what_kafka_wrote(start: Callable[[str], Any]) -> None:
     shard = coordinator.runtime.shards()[0]
     ours = [shard.share.describe(name, snapshot) for name in names]
     assert described(ours) == described(theirs)
-    partitions = [[plain(member.assignment) for group in each for member in group.members] for each in (ours, theirs)]
+    partitions = [
+        {member.member_id: plain(member.assignment) for group in each for member in group.members}
+        for each in (ours, theirs)
+    ]
     assert partitions[0] == partitions[1]
     listed = {each.group_id: each.group_type for each in shard.list_groups([], [])}
     assert listed == {**dict.fromkeys(names, "share"), "consumers": "consumer"}

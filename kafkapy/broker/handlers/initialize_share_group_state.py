@@ -29,7 +29,11 @@ async def handle(
     """The outcome for each partition."""
     share = context.broker.coordinators.share
     response: InitializeShareGroupStateResponse = await answer(
-        context, request, RESPONSE, lambda key, each: share.initialize(key, each.state_epoch, each.start_offset)
+        context,
+        request,
+        RESPONSE,
+        lambda key, each: share.initialize(key, each.state_epoch, each.start_offset),
+        skips_empty_topics=True,
     )
     return response
 

@@ -49,5 +49,8 @@ def test_partitions_have_results_in_the_order_asked(client: Any, topic_name: str
 
 def test_requests_without_a_group_or_without_partitions_have_no_results(client: Any, topic_name: str) -> None:
     topic_id = client.create_topic(topic_name)
-    for request in empty_requests(InitializeShareGroupStateRequest, topic_id):
+    no_topics, no_group, one_topic_is_empty = empty_requests(InitializeShareGroupStateRequest, topic_id)
+    for request in (no_topics, no_group):
         assert client(request, 0).results == []
+    (topic,) = client(one_topic_is_empty, 0).results
+    assert [(each.partition, each.error_code) for each in topic.partitions] == [(0, ErrorCode.NONE)]

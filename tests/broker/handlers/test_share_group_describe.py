@@ -88,7 +88,7 @@ def test_a_group_is_deleted_when_it_has_no_members(group_client: Any, group_name
     [group] = describe(group_client, group_name)
     assert group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     again = beat(group_client, group_name, subscribed_topic_names=[topic])
-    assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, 1)
+    assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, 2)
 
 
 def test_a_cluster_may_have_no_share_groups_yet(

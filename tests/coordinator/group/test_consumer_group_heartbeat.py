@@ -147,6 +147,16 @@ def test_the_previous_epoch_is_taken_from_a_member_that_has_no_more_than_it_was_
     assert bench.beat("a", 0, owned=foreign).error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_a_member_joins_again_whatever_its_epoch_is(bench: Any) -> None:
+    members = [Member(bench, name) for name in "abc"]
+    settle(*members)
+    epoch = members[0].epoch
+    assert epoch > 1
+    again = bench.enter("a")
+    assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, epoch)
+    assert assigned(again) == members[0].owned
+
+
 def test_other_topics_make_a_new_epoch_and_what_is_not_read_any_more_is_given_up(bench: Any) -> None:
     bench.snapshot = snapshot_of({"topic": 2, "other": 3})
     member = Member(bench, "a")

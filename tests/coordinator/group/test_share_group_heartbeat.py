@@ -46,28 +46,31 @@ class Heard:
 
 def test_the_first_member_gets_its_partitions_when_their_states_are_initialized(bench: Any) -> None:
     joined = beat(bench, "a", 0, subscribed_topic_names=["topic"])
-    assert (joined.error_code, joined.member_id, joined.member_epoch) == (ErrorCode.NONE, "a", 1)
+    assert (joined.error_code, joined.member_id, joined.member_epoch) == (ErrorCode.NONE, "a", 2)
     assert assigned(joined) == {}
     assert joined.heartbeat_interval_ms == SOON_MS
     assert [call for call, _ in bench.persister.calls] == ["initialize"] * 6
-    assert all(each.state_epoch == 1 and each.start_offset == -1 for each in bench.persister.states.values())
+    assert all(each.state_epoch == 2 and each.start_offset == -1 for each in bench.persister.states.values())
     bench.clock.advance(0)
-    lives = beat(bench, "a", 1)
-    assert (lives.member_epoch, assigned(lives)) == (2, {topic_id(bench): frozenset(range(6))})
+    lives = beat(bench, "a", 2)
+    assert (lives.member_epoch, assigned(lives)) == (3, {topic_id(bench): frozenset(range(6))})
     assert lives.heartbeat_interval_ms == 5_000
-    again = beat(bench, "a", 2)
-    assert (again.member_epoch, again.assignment) == (2, None)
+    again = beat(bench, "a", 3)
+    assert (again.member_epoch, again.assignment) == (3, None)
     assert group_of(bench).state is ShareGroupState.STABLE
 
 
 def test_a_full_request_and_a_lost_answer_get_the_assignment_again(bench: Any) -> None:
     member = Member(bench, "a")
     member.beat()
-    full = beat(bench, "a", 2, subscribed_topic_names=["topic"])
+    full = beat(bench, "a", 3, subscribed_topic_names=["topic"])
     assert assigned(full) == member.owned
-    # The member has not got the answer with epoch 2.
-    late = beat(bench, "a", 1)
-    assert (late.error_code, late.member_epoch) == (ErrorCode.NONE, 2)
+    # The member has not got the answer with epoch 3.
+    late = beat(bench, "a", 2)
+    assert (late.error_code, late.member_epoch) == (ErrorCode.NONE, 3)
+    joins_again = beat(bench, "a", 0, subscribed_topic_names=["topic"])
+    assert (joins_again.error_code, joins_again.member_epoch) == (ErrorCode.NONE, 3)
+    assert assigned(joins_again) == member.owned
 
 
 def test_members_share_partitions_and_more_members_than_partitions_share_each(bench: Any) -> None:
@@ -97,7 +100,7 @@ def test_a_changed_subscription_moves_partitions(bench: Any) -> None:
     member = Member(bench, "a", "topic")
     member.beat()
     changed = member.beat(subscribed_topic_names=["other"])
-    assert changed.member_epoch == 3
+    assert changed.member_epoch == 4
     assert member.owned == {}
     member.beat()
     assert member.owned == {topic_id(bench, "other"): frozenset(range(3))}
@@ -184,8 +187,33 @@ def test_assignments_keep_an_interval(bench: Any) -> None:
     assert two.epoch == epoch
     waits = two.beat(SOON_MS)
     assert (waits.heartbeat_interval_ms, two.owned) == (SOON_MS, {})
+    # Heartbeats meanwhile begin no epoch, though partitions were initialized.
+    assert group_of(bench).epoch == epoch + 1
     two.beat(1_000)
     assert len(two.numbers) == 3
+
+
+def test_a_group_that_was_empty_need_not_wait_for_an_assignment(bench: Any) -> None:
+    one = Member(bench, "one")
+    settle(one)
+    one.leave()
+    assert group_of(bench).assignment_epoch == group_of(bench).epoch
+    two = Member(bench, "two")
+    assert two.numbers == set(range(6))
+
+
+def test_partitions_that_come_within_the_interval_begin_one_epoch(bench: Any) -> None:
+    bench.snapshot = snapshot_of({"topic": 2, "other": 3})
+    member = Member(bench, "a", "topic")
+    settle(member)
+    epoch = group_of(bench).epoch
+    member.beat(0, subscribed_topic_names=["topic", "other"])
+    for _ in range(20):
+        member.beat(0)
+    # One for the subscription, and one for the partitions whose states are made.
+    assert group_of(bench).epoch == epoch + 2 > group_of(bench).assignment_epoch
+    member.beat(1_000)
+    assert member.owned.keys() == {topic_id(bench), topic_id(bench, "other")}
 
 
 def test_the_group_says_how_long_its_intervals_are(bench: Any) -> None:
@@ -207,17 +235,17 @@ def test_the_group_says_how_long_its_intervals_are(bench: Any) -> None:
 def test_a_member_that_changes_its_address_is_written_and_moves_nothing(bench: Any) -> None:
     member = Member(bench, "a")
     member.beat()
-    beat(bench, "a", 2, client=ShareClient("other", "/10.0.0.1"), rack_id="r")
+    beat(bench, "a", 3, client=ShareClient("other", "/10.0.0.1"), rack_id="r")
     found = group_of(bench).members["a"]
-    assert (found.client_id, found.client_host, found.rack_id, found.member_epoch) == ("other", "/10.0.0.1", "r", 2)
+    assert (found.client_id, found.client_host, found.rack_id, found.member_epoch) == ("other", "/10.0.0.1", "r", 3)
 
 
 def test_settled_epochs_are_announced(bench: Any) -> None:
     member = Member(bench, "a")
     settle(member)
     assert [(each.group_id, each.generation_id, each.members) for each in bench.events] == [
-        (GROUP, 1, ("a",)),
         (GROUP, 2, ("a",)),
+        (GROUP, 3, ("a",)),
     ]
 
 
@@ -296,7 +324,7 @@ def test_requests_that_contradict_themselves(bench: Any, fields: dict[str, Any],
 def test_epochs_that_are_not_the_members_are_fenced(bench: Any) -> None:
     member = Member(bench, "a")
     settle(member)
-    for epoch, text in ((7, "greater member epoch (7)"), (0, "smaller member epoch (0)")):
+    for epoch, text in ((7, "greater member epoch (7)"), (1, "smaller member epoch (1)")):
         fenced = beat(bench, "a", epoch, subscribed_topic_names=["topic"])
         assert fenced.error_code == ErrorCode.FENCED_MEMBER_EPOCH
         assert text in (fenced.error_message or "")
@@ -373,15 +401,15 @@ def test_a_group_is_described_with_its_members(bench: Any) -> None:
     group = bench.coordinator.read(GROUP, lambda shard, _: shard.share.describe(GROUP, bench.snapshot)).result()
     assert (group.group_state, group.group_epoch, group.assignment_epoch, group.assignor_name) == (
         "Stable",
-        2,
-        2,
+        3,
+        3,
         "simple",
     )
     (found,) = group.members
     assert (found.member_id, found.rack_id, found.member_epoch, found.client_id, found.client_host) == (
         "a",
         "r",
-        2,
+        3,
         "client",
         "/127.0.0.1",
     )

@@ -114,7 +114,7 @@ def test_a_new_group_is_created_with_its_offsets_and_takes_members(bench: Any) -
     assert alter(bench, {"topic": {0: 7}}) == {"topic": {0: NONE}}
     bench.restart()
     group = group_of(bench)
-    assert (group.epoch, group.state_name) == (0, "Empty")
+    assert (group.epoch, group.state_name) == (1, "Empty")
     assert group.state_partitions.initialized[topic_id(bench)].partitions == {0}
     member = Member(bench, "a")
     assert member.numbers == {0}, "its state is there already"

@@ -60,7 +60,7 @@ def test_a_member_that_leaves_is_written_off_in_the_order_that_kafka_replays(ben
     member = Member(bench, "a")
     count = len(written(bench))
     member.leave()
-    assert kinds(bench, count) == [(14, True), (13, True), (10, True), (11, False)]
+    assert kinds(bench, count) == [(14, True), (13, True), (10, True), (11, False), (12, False)]
 
 
 def test_a_group_that_is_deleted_is_written_off_in_the_order_that_kafka_replays(bench: Any) -> None:
@@ -81,7 +81,7 @@ def test_a_group_is_the_same_after_a_restart(bench: Any) -> None:
     bench.restart()
     assert state(group_of(bench)) == before
     settle(*members)
-    assert state(group_of(bench))["epochs"][0] == before["epochs"][0] + 1, "the assignment without the third"
+    assert state(group_of(bench))["epochs"][:2] == (before["epochs"][0],) * 2, "the assignment without the third"
     bench.clock.advance(SESSION_MS)
     assert group_of(bench).members == {}
 
@@ -102,7 +102,7 @@ def test_a_group_that_was_deleted_is_gone_after_a_restart_and_may_begin_again(be
     bench.clock.run()
     bench.restart()
     assert bench.shard.groups == {}
-    assert beat(bench, "a", 0, subscribed_topic_names=["topic"]).member_epoch == 1
+    assert beat(bench, "a", 0, subscribed_topic_names=["topic"]).member_epoch == 2
 
 
 def test_a_record_that_cannot_be_written_changes_nothing(bench: Any) -> None:

@@ -263,9 +263,11 @@ def _check_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatReq
     """Check the epoch of a heartbeat: FENCED_MEMBER_EPOCH.
 
     The previous epoch is valid from a member that has only partitions assigned to it: it most likely has not got the
-    answer with its new epoch.
+    answer with its new epoch. So is 0: the member joins again.
     """
     received, known = request.member_epoch, member.member_epoch
+    if received == JOIN_EPOCH:
+        return
     if received > known:
         than = "greater"
     elif received < known and not (

@@ -44,6 +44,8 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
+        # As in Apache Kafka 4.4: a member that changes nothing has an epoch, too.
+        self.epoch = self.assignment_epoch = 1
         self.state_partitions = StatePartitions()
         self.assigned_from: StateTopics | None = None
         """The initialized partitions that the last target assignment was made from. Not in the log."""
@@ -75,10 +77,11 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
     def waits_for_assignment(self) -> bool:
         """Whether initialized partitions of subscribed topics are not those that members are to get.
 
-        They become assignable when their state has been initialized, which no change of the group's topics tells.
+        They become assignable when their state has been initialized, which no change of the group's topics tells. An
+        assignment that is still to come will have them.
         """
         initialized = self.state_partitions.initialized
-        if initialized is self.assigned_from or not self.members:
+        if initialized is self.assigned_from or not self.members or self.epoch > self.assignment_epoch:
             return False
         return any(
             self._targeted.get(topic_id, {}).keys() != topic.partitions

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from kafkapy.coordinator.group.assignors.api import Partitions
+from kafkapy.coordinator.group.modern.requests import JOIN_EPOCH
 from kafkapy.errors import ErrorCode, error_for
 
 
@@ -26,8 +27,11 @@ class ShareGroupMember:
     def check_epoch(self, received: int) -> None:
         """Check the epoch of a heartbeat: FENCED_MEMBER_EPOCH.
 
-        The previous epoch is valid: the member most likely has not got the answer with its new epoch.
+        The previous epoch is valid: the member most likely has not got the answer with its new epoch. So is 0: the
+        member joins again.
         """
+        if received == JOIN_EPOCH:
+            return
         known, previous = self.member_epoch, self.previous_member_epoch
         if received > known:
             than = f"greater member epoch ({received}) than the one known by the group coordinator ({known})."

@@ -174,7 +174,10 @@ class ShareRebalance(ModernRebalance[ShareGroup, ShareGroupMember]):
         """Remove a member."""
         records: Records = [*records_of.member_tombstones(group.group_id, member.member_id)]
         topics = group.subscriptions([member]).topics
-        self.next_epoch(group, GroupTopics(self._metadata()).hash_of(topics), records)
+        epoch = self.next_epoch(group, GroupTopics(self._metadata()).hash_of(topics), records)
+        if group.members.keys() == {member.member_id}:
+            # Nobody is left whom an assignment could reach.
+            records.append(records_of.target_epoch(group.group_id, epoch, 0))
         return records
 
     def schedule_session(self, group_id: str, member_id: str) -> None:

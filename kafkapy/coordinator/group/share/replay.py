@@ -80,11 +80,13 @@ class ShareReplay:
 
     def _target_epoch(self, key: Any, value: Any) -> None:
         if value is not None:
-            self._get(key.group_id).assignment_epoch = value.assignment_epoch
-        else:
-            group = self._find(key.group_id)
-            if group is not None:
-                group.assignment_epoch = -1
+            group = self._get(key.group_id)
+            group.assignment_epoch = value.assignment_epoch
+            if value.assignment_timestamp == 0:
+                # The group has lost its last member: the next assignment need not wait.
+                group.assigned_ms = None
+        elif (found := self._find(key.group_id)) is not None:
+            found.assignment_epoch = -1
 
     def _target(self, key: Any, value: Any) -> None:
         if value is not None:
