@@ -357,6 +357,7 @@ def test_a_driver_with_spark_is_killed(
     assert done.rows == 600 - 2 * first and place.rows() == in_topic(broker, name)
 
 
+@pytest.mark.soak
 def test_a_query_of_sparks_is_killed(
     spark: Any, broker: Any, topic: Callable[..., str], fill: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def run(client: str, *arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.soak
 def test_jobs_run_by_spark_connect(
     topic: Callable[..., str], producer: Any, records: Callable[..., Any], broker: Any, tmp_path: Path
 ) -> None:

@@ -124,14 +124,14 @@ def under_all_loads(cluster: Cluster, rounds: int, seed: int, faults: Sequence[s
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", ["zookeeper", pytest.param("etcd", marks=pytest.mark.soak)])
 def test_faults_of_processes_lose_and_double_nothing(tmp_path: Path, store: str) -> None:
     with cluster_of(tmp_path, store) as made:
         under_all_loads(made, len(PROCESSES[store]), seed=1, faults=PROCESSES[store])
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", [pytest.param("zookeeper", marks=pytest.mark.soak), "etcd"])
 def test_faults_of_networks_and_disks_lose_and_double_nothing(tmp_path: Path, store: str) -> None:
     with cluster_of(tmp_path, store, whole_hosts=True) as made:
         under_all_loads(made, len(NETWORKS_AND_DISKS[store]), seed=1, faults=NETWORKS_AND_DISKS[store])
