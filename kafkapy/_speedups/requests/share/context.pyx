@@ -53,10 +53,11 @@ from kafkapy._speedups.requests.share.state cimport (
     closes_session,
 )
 from kafkapy._speedups.requests.share.entries cimport (
+    RELEASES_A_TURN,
     ShareTableState,
+    release_session,
     release_sessions,
     share_group_emptied,
-    share_release,
     share_table,
 )
 
@@ -220,18 +221,12 @@ cdef void share_context_open(DataPlaneState* plane, ShareState* state) noexcept 
 
 cdef void share_context_close(DataPlaneState* plane, ShareState* state) noexcept nogil:
     cdef ShareTableState* table = share_table(plane)
-    cdef CachedPartition* partition
+    cdef size_t at_once = RELEASES_A_TURN
     cdef bint emptied = False
     cdef bint removed = share_session_remove(&table.sessions, state.session, &emptied)
     if not removed:
         return
-    pthread_mutex_lock(&state.session.partitions.mutex)
-    state.session.partitions.epoch = FINAL_EPOCH
-    partition = state.session.partitions.first
-    while partition != NULL:
-        share_release(table, state.group, partition.topic.topic_id, partition.request.partition, state.member)
-        partition = partition.next
-    pthread_mutex_unlock(&state.session.partitions.mutex)
+    release_session(table, state.session, &at_once)
     if emptied:
         share_group_emptied(table, state.group)
 

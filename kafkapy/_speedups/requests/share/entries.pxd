@@ -28,7 +28,7 @@ from kafkapy._speedups.base.posix cimport atomic_add, pthread_mutex_t
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.log.layout cimport LogState, wake_function
 from kafkapy._speedups.requests.data_plane cimport DataPlaneState
-from kafkapy._speedups.requests.share.session cimport ShareSessionCache, ShareSessionPointer
+from kafkapy._speedups.requests.share.session cimport ShareSession, ShareSessionCache, ShareSessionPointer
 from kafkapy._speedups.share.layout cimport ShareLimits
 from kafkapy._speedups.share.partition cimport SharePartitionState
 
@@ -104,6 +104,20 @@ cdef struct ShareCounters:          # atomics
     int64_t write_failures
     int64_t expired                 # share partitions with time-outs of locks
 
+cdef enum:
+    RELEASES_A_TURN = 256
+
+cdef struct SharePartKey:
+    uint8_t topic_id[16]
+    int32_t partition
+
+cdef cppclass EndedMember:          # a member whose session has ended: these parts are still to be released
+    string group
+    string member
+    vector[SharePartKey] parts
+
+ctypedef EndedMember* EndedMemberPointer
+
 cdef cppclass ShareTableState:
     int64_t enabled                 # atomic; share.version >= 1
     int64_t lock_ms                 # atomic; group.share.record.lock.duration.ms
@@ -121,6 +135,7 @@ cdef cppclass ShareTableState:
     vector[int64_t] loads           # entries for Python
     vector[int64_t] dirty
     vector[string] emptied          # groups whose last session here has ended
+    vector[EndedMemberPointer] ended        # owned
     bint signalled
     bint open                       # a ShareTable has it
     int64_t next_id
@@ -185,9 +200,15 @@ cdef void share_move_start(ShareTableState* table, ShareEntry* entry, int64_t of
 # Releases the records of members whose sessions have ended, tells of emptied groups, and drops the caller's references.
 cdef void release_sessions(ShareTableState* table, vector[ShareSessionPointer]* sessions,
                            vector[string]* emptied) noexcept nogil
-# Releases the records of a member whose session has ended.
-cdef void share_release(ShareTableState* table, const string& group, const uint8_t* topic_id, int32_t partition,
-                        const string& member) noexcept nogil
+# Ends a session that is in the cache no more. So many parts of it are released at once, the others by release_some; the
+# number falls by them.
+cdef void release_session(ShareTableState* table, ShareSession* session, size_t* at_once) noexcept nogil
+# Moves a bounded number of the first ids. True: there are more.
+cdef bint take_some(vector[int64_t]* source, vector[int64_t]* taken) noexcept nogil
+# Wakes Python for ShareTable.take.
+cdef void signal_python(ShareTableState* table) noexcept nogil
+# Releases a bounded number of parts of members whose sessions have ended. False: none are left.
+cdef bint release_some(ShareTableState* table) noexcept nogil
 # The last session of a group here has ended: Python lets go of its share partitions.
 cdef void share_group_emptied(ShareTableState* table, const string& group) noexcept nogil
 

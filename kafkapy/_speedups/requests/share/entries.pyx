@@ -32,7 +32,12 @@ from kafkapy._speedups.log.layout cimport (
 )
 from kafkapy._speedups.log.state cimport log_ref, log_remove_waiters, log_unref, log_wait
 from kafkapy._speedups.requests.fetch_session cimport CachedPartition
-from kafkapy._speedups.requests.share.session cimport ShareSession, ShareSessionPointer, share_session_unref
+from kafkapy._speedups.requests.share.session cimport (
+    ShareSession,
+    ShareSessionPointer,
+    share_session_lives,
+    share_session_unref,
+)
 from kafkapy._speedups.share.partition cimport (
     SharePartitionState,
     share_can_fetch,
@@ -46,6 +51,8 @@ from kafkapy._speedups.share.partition cimport (
 cdef enum:
     TOPIC_ID_SIZE = 16
     NS_PER_MS = 1000000
+    RELEASES_A_LOCK = 64
+    TAKEN_A_TURN = 2000
     LOOKS = 8                       # at a log that grows faster than the loop looks
 
 
@@ -177,6 +184,15 @@ cdef void signal_python(ShareTableState* table) noexcept nogil:
         table.signalled = True
         eventfd_write(table.event_fd, 1)    # under the mutex: `close` has it when it ends the descriptor
     pthread_mutex_unlock(&table.mutex)
+
+
+cdef bint take_some(vector[int64_t]* source, vector[int64_t]* taken) noexcept nogil:
+    if source.size() <= TAKEN_A_TURN:
+        taken.swap(source[0])
+        return False
+    taken.assign(source.begin(), source.begin() + TAKEN_A_TURN)
+    source.erase(source.begin(), source.begin() + TAKEN_A_TURN)
+    return True
 
 
 cdef void share_entry_close(ShareTableState* table, ShareEntry* entry, int16_t error) noexcept nogil:
@@ -474,22 +490,79 @@ cdef void all_entries(ShareTableState* table, vector[int64_t]* ids) noexcept nog
     pthread_mutex_unlock(&table.mutex)
 
 
+cdef void release_session(ShareTableState* table, ShareSession* session, size_t* at_once) noexcept nogil:
+    cdef EndedMember* ended = NULL
+    cdef SharePartKey key
+    cdef CachedPartition* partition
+    pthread_mutex_lock(&session.partitions.mutex)
+    session.partitions.epoch = -1
+    partition = session.partitions.first
+    while partition != NULL:
+        if at_once[0] > 0:
+            at_once[0] -= 1
+            share_release(table, session.group, partition.topic.topic_id, partition.request.partition, session.member)
+        else:
+            if ended == NULL:
+                ended = new EndedMember()
+                ended.group = session.group
+                ended.member = session.member
+                ended.parts.reserve(session.partitions.by_key.size())
+            memcpy(key.topic_id, partition.topic.topic_id, TOPIC_ID_SIZE)
+            key.partition = partition.request.partition
+            ended.parts.push_back(key)
+        partition = partition.next
+    pthread_mutex_unlock(&session.partitions.mutex)
+    if ended != NULL:
+        pthread_mutex_lock(&table.mutex)
+        table.ended.push_back(ended)
+        pthread_mutex_unlock(&table.mutex)
+        signal_python(table)
+
+
+cdef bint release_some(ShareTableState* table) noexcept nogil:
+    cdef EndedMember* ended = NULL
+    cdef SharePartKey* key
+    cdef bint more
+    cdef int count = 0
+    cdef int i
+    pthread_mutex_lock(&table.mutex)
+    if not table.ended.empty():
+        ended = table.ended.back()
+        table.ended.pop_back()
+    pthread_mutex_unlock(&table.mutex)
+    if ended == NULL:
+        return False
+    while count < RELEASES_A_TURN and not ended.parts.empty():
+        # Under the mutex: a member with a new session keeps what it acquires; its old locks end in time.
+        pthread_mutex_lock(&table.sessions.mutex)
+        if share_session_lives(&table.sessions, ended.group, ended.member):
+            ended.parts.clear()
+        for i in range(RELEASES_A_LOCK):
+            if ended.parts.empty():
+                break
+            key = &ended.parts.back()
+            share_release(table, ended.group, key.topic_id, key.partition, ended.member)
+            ended.parts.pop_back()
+            count += 1
+        pthread_mutex_unlock(&table.sessions.mutex)
+    more = not ended.parts.empty()
+    pthread_mutex_lock(&table.mutex)
+    if more:
+        table.ended.push_back(ended)
+    else:
+        more = not table.ended.empty()
+        del ended
+    pthread_mutex_unlock(&table.mutex)
+    return more
+
+
 cdef void release_sessions(ShareTableState* table, vector[ShareSessionPointer]* sessions,
                            vector[string]* emptied) noexcept nogil:
-    """Releases the records of members whose sessions have ended, and drops the caller's references."""
-    cdef ShareSession* session
-    cdef CachedPartition* partition
+    cdef size_t at_once = RELEASES_A_TURN
     cdef size_t i
     for i in range(sessions.size()):
-        session = sessions[0][i]
-        pthread_mutex_lock(&session.partitions.mutex)
-        session.partitions.epoch = -1
-        partition = session.partitions.first
-        while partition != NULL:
-            share_release(table, session.group, partition.topic.topic_id, partition.request.partition, session.member)
-            partition = partition.next
-        pthread_mutex_unlock(&session.partitions.mutex)
-        share_session_unref(session)
+        release_session(table, sessions[0][i], &at_once)
+        share_session_unref(sessions[0][i])
     for i in range(emptied.size()):
         share_group_emptied(table, emptied[0][i])
 

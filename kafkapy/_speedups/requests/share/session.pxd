@@ -37,6 +37,8 @@ cdef cppclass ShareSessionCache:
     int64_t partitions
     int64_t evictions
 
+# Under the cache's mutex: whether the member has a session.
+cdef bint share_session_lives(ShareSessionCache* cache, const string& group, const string& member) noexcept nogil
 cdef void session_cache_init(ShareSessionCache* cache, int64_t max_sessions, int64_t max_partitions) noexcept nogil
 cdef void share_session_unref(ShareSession* session) noexcept nogil
 # The member's session with a reference for the caller, or NULL. Only its owner finds it.

@@ -28,6 +28,12 @@ cdef void session_key(const string& group, const string& member, string* key) no
     key.append(member)
 
 
+cdef bint share_session_lives(ShareSessionCache* cache, const string& group, const string& member) noexcept nogil:
+    cdef string key
+    session_key(group, member, &key)
+    return cache.sessions.count(key) > 0
+
+
 cdef void session_cache_init(ShareSessionCache* cache, int64_t max_sessions, int64_t max_partitions) noexcept nogil:
     pthread_mutex_init(&cache.mutex, NULL)
     cache.max_sessions = max_sessions

@@ -29,6 +29,7 @@ from kafkapy._speedups.requests.data_plane cimport DataPlane
 from kafkapy._speedups.requests.share.entries cimport (
     ENTRY_LOADING,
     ENTRY_READY,
+    EndedMemberPointer,
     EntryIds,
     ShareCounters,
     ShareSettings,
@@ -39,6 +40,7 @@ from kafkapy._speedups.requests.share.entries cimport (
     entry_unref,
     readable_end,
     release_sessions,
+    release_some,
     share_changed,
     share_clock_ms,
     share_dirty,
@@ -47,6 +49,8 @@ from kafkapy._speedups.requests.share.entries cimport (
     share_entry_state,
     share_move_start,
     share_time,
+    signal_python,
+    take_some,
     ticket_end,
     wake_unseen_locked,
 )
@@ -253,6 +257,7 @@ cdef class ShareTable:
         cdef vector[ShareSessionPointer] sessions
         cdef vector[string] emptied
         cdef vector[int64_t] ids
+        cdef vector[EndedMemberPointer] ended
         cdef int fd
         cdef uint64_t value
         cdef size_t i
@@ -268,7 +273,10 @@ cdef class ShareTable:
             self.state.dirty.clear()
             self.state.emptied.clear()
             self.state.timers.clear()
+            ended.swap(self.state.ended)
             pthread_mutex_unlock(&self.state.mutex)
+            for i in range(ended.size()):
+                del ended[i]
             all_entries(self.state, &ids)
             close_entries(self.state, &ids, ERROR_NOT_LEADER_OR_FOLLOWER)
             if fd >= 0:
@@ -320,7 +328,7 @@ cdef class ShareTable:
     def take(self):
         """(loads, writes, emptied): the share partitions whose state must be read, as (id, group, topic, topic id,
         partition, leader epoch); the writes of all dirty ones, as StateWrite; the groups whose last session has
-        ended."""
+        ended. Bounded: the eventfd is readable again when there are more."""
         cdef vector[int64_t] loads
         cdef vector[int64_t] dirty
         cdef vector[string] emptied
@@ -328,16 +336,20 @@ cdef class ShareTable:
         cdef ShareEntry* entry
         cdef StateWrite write
         cdef bytes text
+        cdef bint more
         cdef size_t i
         with nogil:
             if self.state.event_fd >= 0:
                 eventfd_read(self.state.event_fd, &value)
             pthread_mutex_lock(&self.state.mutex)
-            self.state.signalled = False
-            loads.swap(self.state.loads)
-            dirty.swap(self.state.dirty)
+            more = take_some(&self.state.loads, &loads)
+            more |= take_some(&self.state.dirty, &dirty)
             emptied.swap(self.state.emptied)
+            self.state.signalled = False
             pthread_mutex_unlock(&self.state.mutex)
+            more |= release_some(self.state)
+            if more:
+                signal_python(self.state)
         asked = []
         for i in range(loads.size()):
             entry = entry_of_id(self.state, loads[i])

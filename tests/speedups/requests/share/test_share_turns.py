@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import select
+from collections.abc import Iterator
 
+import pytest
 from speedups.requests.share.members import SETTINGS, ShareBroker, acknowledged, ranges
 from waiting import wait_until
 
@@ -11,6 +13,7 @@ from kafkapy.errors import ErrorCode
 from kafkapy.records.control import build_end_transaction_marker
 
 ACCEPT, ARCHIVING = 1, 3
+MANY, A_TURN = 600, 256
 T = ("t", 0)
 
 
@@ -70,7 +73,66 @@ def test_python_hears_of_a_group_whose_last_member_held_nothing(shares: ShareBro
 
 
 def readable(shares: ShareBroker) -> list[int]:
-    return select.select([shares.shares.fileno()], [], [], 0)[0]
+    poll = select.poll()
+    poll.register(shares.shares.fileno(), select.POLLIN)
+    return [fileno for fileno, _ in poll.poll(0)]
+
+
+@pytest.fixture
+def many() -> Iterator[ShareBroker]:
+    """A broker with 600 share-partitions; "m" has acquired a record of each."""
+    shares = ShareBroker(max_partitions=10_000)
+    shares.logs = shares.topic("many", MANY)
+    for log in shares.logs:
+        log.append_as_leader(shares.batch(b"a"))
+    shares.gone = shares.member("m")
+    shares.gone.fetch([("many", index) for index in range(MANY)], max_records=MANY)
+    assert acquired(shares) == MANY
+    yield shares
+    shares.shares.close()
+
+
+def acquired(shares: ShareBroker) -> int:
+    return sum(int(shares.share("many", index)["acquired"]) for index in range(MANY))
+
+
+@pytest.mark.parametrize("how", ["connection", "epoch", "sweep"])
+def test_a_session_of_many_partitions_is_released_in_turns(many: ShareBroker, how: str) -> None:
+    if how == "connection":
+        many.gone.driver.disconnect()
+    elif how == "epoch":
+        exchange = many.gone.fetch_exchange(epoch=-1, max_wait_ms=0)
+        assert exchange.kind == "reply"
+    else:
+        many.shares.sweep(0)
+    # A released record is free when its new state is written.
+    turns = []
+    while readable(many):
+        _, writes, _ = many.shares.take()
+        turns.append(len(writes))
+        for write in writes:
+            write.finish()
+    assert [each for each in turns if each] == [A_TURN, A_TURN, MANY - 2 * A_TURN]
+    assert acquired(many) == 0
+
+
+def test_releases_of_an_ended_session_spare_what_the_member_acquires_by_a_new_one(many: ShareBroker) -> None:
+    many.gone.driver.disconnect()
+    index = MANY - 1  # the last one of the session, so it is not released at once
+    many.logs[index].append_as_leader(many.batch(b"b"))
+    again = many.member("m")
+    assert ranges(again.fetch([("many", index)])) == [(1, 1, 1)]
+    while readable(many):
+        many.serve()
+    # The locks of the records that are left end in time.
+    assert many.share("many", index)["acquired"] == 2
+    assert acquired(many) == MANY - A_TURN + 1
+
+
+def test_a_broker_stops_while_sessions_are_being_released(many: ShareBroker) -> None:
+    many.gone.driver.disconnect()
+    many.shares.close()
+    assert many.shares.take() == ([], [], [])
 
 
 def test_a_session_that_grows_beyond_its_bound_releases_its_records() -> None:
