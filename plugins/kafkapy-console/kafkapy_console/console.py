@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ from kafkapy_console.settings import Level, RoleRule, Settings
 __all__ = ["Console", "number"]
 
 MOST_STREAMS = 200
+MOST_STREAMS_OF_USER = 20
 """Searches, tails and downloads at the same time, of all users."""
 HTTP_TIMEOUT_S = 10
 CREDENTIALS = {
@@ -62,7 +64,8 @@ class Console:
         self._own = Clients(settings.kafka)
         self._by_session: dict[str, Clients] = {}
         self._http: list[httpx.AsyncClient] = []
-        self._streams = 0
+        self._streams: Counter[str] = Counter()
+        """Running searches, live views and downloads by user."""
         self._tries: dict[str, _Tries] = {}
         self._hashing = asyncio.Semaphore(2)
         self._closing: set[asyncio.Task[None]] = set()
@@ -220,15 +223,21 @@ class Console:
             raise ForbiddenError("This console is read-only: it changes nothing.")
 
     @contextlib.contextmanager
-    def stream(self) -> Iterator[None]:
-        """Counts a search, tail or download. TooBusyError when there are too many."""
-        if self._streams >= MOST_STREAMS:
+    def stream(self, session: Session) -> Iterator[None]:
+        """Counts a search, tail or download. TooBusyError when there are too many, of all users or of one."""
+        # Without a login, a session is a browser.
+        user = session.user if self.needs_login else session.id
+        if self._streams.total() >= MOST_STREAMS:
             raise TooBusyError("Too many searches, live views and downloads run now. Try again later.")
-        self._streams += 1
+        if self._streams[user] >= MOST_STREAMS_OF_USER:
+            raise TooBusyError(f"{MOST_STREAMS_OF_USER} searches, live views and downloads of yours run. End some.")
+        self._streams[user] += 1
         try:
             yield
         finally:
-            self._streams -= 1
+            self._streams[user] -= 1
+            if not self._streams[user]:
+                del self._streams[user]
 
 
 def _auth(user: str | None, password: str | None) -> tuple[str, str] | None:

@@ -28,7 +28,7 @@ from kafkapy_console.errors import (
     sentence,
     status_of,
 )
-from kafkapy_console.security.sessions import COOKIE, Session
+from kafkapy_console.security.sessions import Session, cookie_name
 from kafkapy_console.services.clients import Clients
 from kafkapy_console.settings import Level
 from kafkapy_console.text import FILTERS
@@ -208,7 +208,8 @@ def _endpoint(handler: Handler, level: Level | None) -> Callable[[Request], Awai
     @wraps(handler)
     async def serve(request: Request) -> Response:
         console: Console = request.app.state.console
-        session = console.sessions.find(request.cookies.get(COOKIE))
+        cookie = cookie_name(request.url.port)
+        session = console.sessions.find(request.cookies.get(cookie))
         begun = session is None
         if session is None:
             session = console.anonymous()
@@ -216,7 +217,7 @@ def _endpoint(handler: Handler, level: Level | None) -> Callable[[Request], Awai
         response = await _answer(visit, handler, level)
         if begun or visit.session is not session:
             response.set_cookie(
-                COOKIE,
+                cookie,
                 visit.session.id,
                 httponly=True,
                 samesite="lax",
@@ -231,6 +232,7 @@ def _endpoint(handler: Handler, level: Level | None) -> Callable[[Request], Awai
 async def _answer(visit: Visit, handler: Handler, level: Level | None) -> Response:
     try:
         if level is not None:
+            _check_fetch(visit.request)
             if visit.console.needs_login and not visit.session.logged_in:
                 return visit.redirect("/login?next=" + quote(_here(visit.request), safe=""))
             if not any(granted >= level for granted, _ in visit.session.access.grants):
@@ -277,6 +279,14 @@ async def _form(request: Request) -> Form:
         return Form(fields)
     except ValueError:
         raise BadInputError("The form is not valid.") from None
+
+
+def _check_fetch(request: Request) -> None:
+    """A link of another site may lead here; its scripts and pictures may not make the console work."""
+    headers = request.headers
+    foreign = headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none")
+    if foreign and headers.get("Sec-Fetch-Mode") != "navigate":
+        raise ForbiddenError("This request came from another site.")
 
 
 def _check_origin(request: Request) -> None:

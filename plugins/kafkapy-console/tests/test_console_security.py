@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,9 +14,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from console_site import Person
 from kafkapy_console.app import create_app
-from kafkapy_console.console import LOGIN_TRIES
-from kafkapy_console.errors import BadInputError
+from kafkapy_console.console import LOGIN_TRIES, MOST_STREAMS_OF_USER
+from kafkapy_console.errors import BadInputError, TooBusyError
 from kafkapy_console.records.registry import address_part
+from kafkapy_console.security import sessions
 from kafkapy_console.security.headers import POLICY
 from kafkapy_console.security.passwords import hashed, matches
 from kafkapy_console.security.roles import access_of
@@ -35,6 +37,10 @@ POSTS = sorted(
     for route in create_app(Settings(kafka={"bootstrap.servers": "127.0.0.1:1"})).routes
     if "POST" in (getattr(route, "methods", None) or ())
 )
+
+
+def session_of(visitor: Person) -> str | None:
+    return visitor.http.cookies.get(sessions.cookie_name(urlsplit(visitor.url).port))
 
 
 def filled(path: str) -> str:
@@ -125,6 +131,16 @@ def test_a_form_of_another_site_is_refused_with_a_right_token(person: Person, he
     assert response.status_code == 403
 
 
+@pytest.mark.parametrize("where", ["cross-site", "same-site"])
+@pytest.mark.parametrize("mode", ["cors", "no-cors", "same-origin"])
+def test_another_site_makes_the_console_do_no_work(person: Person, where: str, mode: str) -> None:
+    headers = {"Sec-Fetch-Site": where, "Sec-Fetch-Mode": mode}
+    for path in ("/", "/topics/t/search", "/topics/t/tail", "/topics/t/download"):
+        assert "came from another site" in person.http.get(path, headers=headers).text
+    # A link may.
+    assert person.http.get("/", headers={**headers, "Sec-Fetch-Mode": "navigate"}).status_code == 200
+
+
 def test_another_host_name_is_refused(person: Person) -> None:
     response = person.http.get("/", headers={"Host": "rebound.example"})
     assert response.status_code == 421
@@ -135,6 +151,46 @@ def test_a_form_that_is_too_large_is_refused(person: Person) -> None:
     response = person.http.post("/create-topic", data={"name": "x" * (9 << 20)})
     assert response.status_code == 400
     assert "larger than 8 MiB" in response.text
+
+
+# --- sessions -----------------------------------------------------------------------------------------------------
+
+
+def test_consoles_of_one_host_have_cookies_of_their_own(console: Callable[..., Person]) -> None:
+    one, two = (console(login="users", users=USERS, roles=ROLES) for _ in range(2))
+    one.log_in("ann", "correct horse")
+    two.http.cookies = one.http.cookies  # one browser
+    two.log_in("bob", "battery staple")
+    assert "ann" in one.get("/topics")
+    assert "bob" in two.get("/topics")
+
+
+def test_a_session_ends_though_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(sessions.time, "monotonic", lambda: now)
+    kept = sessions.Sessions(b"secret", 100)
+    session = kept.begin("ann", access_of(ROLES, "ann", ()), logged_in=True)
+    session.begun = now
+    while now < 1400:
+        now += 50
+        assert kept.find(session.id) is session
+    now += 50
+    assert kept.find(session.id) is None
+
+
+def test_one_user_leaves_streams_to_others() -> None:
+    made = create_app(
+        Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}, login="users", users=USERS, roles=ROLES)
+    ).state.console
+    ann, bob = (made.sessions.begin(name, access_of(ROLES, name, ()), logged_in=True) for name in ("ann", "bob"))
+    with ExitStack() as stack:
+        for _ in range(MOST_STREAMS_OF_USER):
+            stack.enter_context(made.stream(ann))
+        with pytest.raises(TooBusyError, match="of yours"):
+            stack.enter_context(made.stream(ann))
+        stack.enter_context(made.stream(bob))
+    with made.stream(ann):
+        pass
 
 
 # --- logins -------------------------------------------------------------------------------------------------------
@@ -158,9 +214,9 @@ def test_pages_need_a_login(console: Callable[..., Person]) -> None:
     refused = visitor.log_in("ann", "wrong", 403)
     assert "is not known" in refused.text
     assert "is not known" in visitor.log_in("nobody", "wrong", 403).text
-    before = visitor.http.cookies["kafkapy_console"]
+    before = session_of(visitor)
     assert visitor.log_in("ann", "correct horse").headers["location"] == "/"
-    assert visitor.http.cookies["kafkapy_console"] != before, "a login needs a new session"
+    assert session_of(visitor) != before, "a login needs a new session"
     assert "ann" in visitor.get("/topics")
     visitor.send("/logout", page="/")
     assert visitor.http.get("/topics").status_code == 303
@@ -204,6 +260,21 @@ def test_roles_by_prefix(console: Callable[..., Person], topic: Callable[..., st
         f"/topics/{other}/produce", data={"_csrf": visitor.token("/"), "value": "x", "value_encoding": "text"}
     )
     assert refused.status_code == 403
+
+
+def test_jobs_with_topics_of_others_are_not_shown(console: Callable[..., Person], topic: Callable[..., str]) -> None:
+    name = topic(name="team-e.copied")
+    visitor = console(login="users", users=USERS, roles=ROLES)
+    visitor.log_in("ann", "correct horse")
+    visitor.send(f"/topics/{name}/copy", {"name": "team-e.copy", "records": "1"}, page=f"/topics/{name}/copy")
+    assert "team-e.copy" in visitor.get("/jobs")
+    visitor.send("/logout", page="/")
+    visitor.log_in("bob", "battery staple")
+    assert "team-e" not in visitor.get("/jobs")
+    assert "There is no job 1" in visitor.send("/jobs/1/stop", page="/create-topic", status=404).text
+    visitor.send("/logout", page="/")
+    visitor.log_in("eve", "eavesdropper")
+    assert "team-e.copy" in visitor.get("/jobs")
 
 
 def test_no_role_sees_nothing() -> None:
@@ -332,6 +403,8 @@ def test_a_login_by_an_identity_provider(console: Callable[..., Person], tmp_pat
         assert come_back(nonce, state, iss="https://evil.example") == 403
         nonce, state = again()
         assert come_back(nonce, state, exp=1) == 403
+        nonce, state = again()
+        assert come_back(nonce, state, preferred_username=None, email="root@ours.example") == 403
         assert visitor.http.get("/topics").status_code == 303
         nonce, state = again()
         assert come_back(nonce, state) == 303

@@ -97,7 +97,7 @@ def test_records_are_deleted_as_the_preview_shows(
     page = person.get(f"{path}?way=offset&at=40")
     assert "50 offsets in 2 partitions go" in page
     targets = re.findall(r'name="target" value="([^"]+)"', page)
-    assert targets == ["0:40", "1:10"]
+    assert targets == ["0:0:40", "1:0:10"]
     [topic_id] = re.findall(r'name="topic_id" value="([^"]+)"', page)
     fields = {"topic_id": topic_id, "target": targets}
     refused = person.send(path, {**fields, "topic_id": "another"}, page=f"{path}?way=offset&at=40", status=400)
@@ -105,6 +105,8 @@ def test_records_are_deleted_as_the_preview_shows(
     refused = person.send(path, fields, page=f"{path}?way=offset&at=40", status=400)
     assert "not confirmed" in refused.text
     person.send(path, {**fields, "confirmed": "yes"}, page=f"{path}?way=offset&at=40")
+    moved = person.send(path, {**fields, "confirmed": "yes"}, page=f"{path}?way=offset&at=40", status=400)
+    assert "have changed since the preview" in moved.text
     begin = admin.list_partition_offsets({TopicPartition(name, 0): -2, TopicPartition(name, 1): -2})
     assert [begin[TopicPartition(name, each)].offset for each in (0, 1)] == [40, 10]
     assert "No record would be deleted" in person.get(f"{path}?way=offset&at=40")

@@ -10,8 +10,9 @@ from starlette.responses import JSONResponse, Response
 
 from kafkapy.errors import KafkaError
 from kafkapy_console.console import number
-from kafkapy_console.errors import ForbiddenError
+from kafkapy_console.errors import ForbiddenError, NotFoundError
 from kafkapy_console.services.groups import Groups
+from kafkapy_console.services.jobs import Job
 from kafkapy_console.services.topics import Topics
 from kafkapy_console.settings import Level
 from kafkapy_console.web import Form, Visit, action, page
@@ -108,13 +109,24 @@ async def live(visit: Visit) -> Response:
 async def jobs(visit: Visit) -> Response:
     """Copies that run or ran."""
     template = "fragments/jobs.html" if visit.is_fragment else "jobs.html"
-    return visit.render(template, jobs=visit.console.jobs.newest)
+    return visit.render(template, jobs=[job for job in visit.console.jobs.newest if _may_see(visit, job)])
+
+
+def _may_see(visit: Visit, job: Job) -> bool:
+    settings = visit.console.settings
+    if job.user == visit.session.user:
+        return True
+    # By Kafka's users alone the brokers decide, and each person sees what is theirs.
+    by_acls = settings.login == "sasl" and not settings.roles
+    return not by_acls and all(visit.session.access.may(Level.VIEWER, name) for name in job.topics)
 
 
 async def stop_job(visit: Visit, form: Form) -> Response:
     """End a copy; the records that it copied stay."""
     del form
     job = visit.console.jobs.find(number(visit.path("job"), "Job", 1, 10**9))
+    if not _may_see(visit, job):
+        raise NotFoundError(f"There is no job {job.id}.")
     if job.user != visit.session.user:
         visit.require(Level.ADMIN)
     visit.console.jobs.stop(job)

@@ -134,7 +134,7 @@ async def _live(visit: Visit, topic: Topic, query: Query, chosen: Filter | None)
 def _stream(visit: Visit, events: AsyncIterator[bytes]) -> Response:
     async def guarded() -> AsyncIterator[bytes]:
         try:
-            with visit.console.stream():
+            with visit.console.stream(visit.session):
                 async for each in events:
                     yield each
         except (ConsoleError, KafkaError, TooBusyError) as error:

@@ -27,6 +27,8 @@ __all__ = ["ROUTES"]
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 MOST_PARTITIONS = 10_000
 DELETE_WAYS = ("all", "offset", "time")
+MOST_GROUPS = 500
+"""Groups whose offsets are looked at before a topic is deleted."""
 
 
 def checked_name(name: str) -> str:
@@ -116,7 +118,8 @@ async def delete_form(visit: Visit) -> Response:
     offsets = await service.offsets([found])
     sizes = await service.sizes()
     groups = Groups(visit.clients)
-    listed = list((await groups.all()).values())[:500]
+    known = list((await groups.all()).values())
+    listed = known[:MOST_GROUPS]
     readers = [group for group in await groups.described(listed, with_begin=False) if found.name in group.topics]
     return visit.render(
         "topic_delete.html",
@@ -126,6 +129,7 @@ async def delete_form(visit: Visit) -> Response:
         size=sizes.get(found.name),
         readers=readers,
         active=[group for group in readers if group.members],
+        unseen=len(known) - len(listed),
     )
 
 
@@ -186,16 +190,18 @@ async def delete_records(visit: Visit, form: Form) -> Response:
     found = await topic_of(visit, Level.EDITOR)
     if found.id and form.text("topic_id") != str(found.id):
         raise BadInputError("The topic was deleted and created again meanwhile. Look at the new one first.")
-    wanted = {}
+    begins: dict[TopicPartition, int] = {}
+    wanted: dict[TopicPartition, int] = {}
     for text in form.all("target"):
-        partition, _, offset = text.partition(":")
-        wanted[TopicPartition(found.name, number(partition, "Partition", 0, 2**31 - 1))] = number(
-            offset, "Offset", 0, 2**63 - 1
-        )
+        partition, begin, offset = [*text.split(":"), "", ""][:3]
+        key = TopicPartition(found.name, number(partition, "Partition", 0, 2**31 - 1))
+        begins[key], wanted[key] = number(begin, "Offset", 0, 2**63 - 1), number(offset, "Offset", 0, 2**63 - 1)
     if not wanted:
         raise BadInputError("The preview has no records to delete.")
     if form.text("confirmed") != "yes":
         raise BadInputError("The deletion is not confirmed.")
+    if (await Topics(visit.clients).offsets_of(list(wanted))).begin != begins:
+        raise BadInputError("The first offsets have changed since the preview. Look at it again.")
     outcome = await (await visit.clients.admin()).delete_records(wanted)
     Topics(visit.clients).changed()
     visit.audit("delete records", found.name, after={str(key.partition): each for key, each in wanted.items()})
@@ -235,7 +241,7 @@ async def copy(visit: Visit, form: Form) -> Response:
     async def work(job: Job) -> None:
         await copy_records(clients, found, name, job)
 
-    visit.console.jobs.begin(f"Copy {found.name} to {name}", visit.session.user, work)
+    visit.console.jobs.begin(f"Copy {found.name} to {name}", visit.session.user, (found.name, name), work)
     visit.flash(f"Topic {name} is created; records of {found.name} are copied to it.")
     return visit.redirect("/jobs")
 

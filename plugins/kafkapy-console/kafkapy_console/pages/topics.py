@@ -225,7 +225,7 @@ async def statistics(visit: Visit) -> Response:
     """Sizes, keys, formats and rates by a sample of records."""
     found = await topic_of(visit)
     viewer = Viewer(Decoder(visit.console.schemas), visit.console.masks, Formats())
-    with visit.console.stream():
+    with visit.console.stream(visit.session):
         result = await sampled(visit.clients, found.readable, viewer)
     visit.audit("sample records", found.name, records=result.sampled)
     return visit.render("topic_statistics.html", tab="statistics", topic=found, found=result)

@@ -108,9 +108,15 @@ class Oidc:
             },
         )
         claims = await self._claims(str(tokens.get("id_token", "")), pending.nonce)
-        name = claims.get(self._settings.user_claim) or claims.get("email") or claims["sub"]
+        claim = self._settings.user_claim
+        name = claims.get(claim)
+        if not isinstance(name, str) or not name:
+            # Another claim might be one that users choose for themselves.
+            raise ForbiddenError(f"The token of the identity provider has no {claim}, which names the user.")
+        if claim == "email" and claims.get("email_verified") is not True:
+            raise ForbiddenError("The identity provider has not verified the email address of the user.")
         groups = claims.get(self._settings.groups_claim) or ()
-        return OidcUser(str(name), (groups,) if isinstance(groups, str) else tuple(map(str, groups)))
+        return OidcUser(name, (groups,) if isinstance(groups, str) else tuple(map(str, groups)))
 
     async def _claims(self, token: str, nonce: str) -> dict[str, Any]:
         try:

@@ -15,11 +15,17 @@ from dataclasses import dataclass, field
 
 from kafkapy_console.security.roles import Access
 
-__all__ = ["COOKIE", "Session", "Sessions"]
+__all__ = ["Session", "Sessions", "cookie_name"]
 
-COOKIE = "kafkapy_console"
 MOST = 10_000
 """The largest number of sessions; the oldest ones end first."""
+LONGEST = 4
+"""A session ends after so many times its lifetime without use, however it is used: roles may have changed."""
+
+
+def cookie_name(port: int | None) -> str:
+    """The name of the cookie. Browsers give cookies of one host to all its ports: each console has its own."""
+    return f"kafkapy_console_{port}" if port else "kafkapy_console"
 
 
 @dataclass
@@ -33,6 +39,7 @@ class Session:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Keys of the client with the person's own credentials (login by sasl)."""
     used: float = 0.0
+    begun: float = field(default_factory=time.monotonic)
     flashes: list[tuple[str, str]] = field(default_factory=list)
     """(kind, sentence) pairs that the next page shows."""
 
@@ -54,7 +61,7 @@ class Sessions:
         if session is None:
             return None
         now = time.monotonic()
-        if now - session.used > self._lifetime_s:
+        if now - session.used > self._lifetime_s or now - session.begun > LONGEST * self._lifetime_s:
             self.end(session)
             return None
         session.used = now

@@ -24,6 +24,7 @@ class Job:
     id: int
     title: str
     user: str
+    topics: tuple[str, ...]
     began: float = field(default_factory=time.time)
     done: int = 0
     total: int = 0
@@ -59,11 +60,11 @@ class Jobs:
             raise NotFoundError(f"There is no job {job_id}.")
         return self._jobs[job_id]
 
-    def begin(self, title: str, user: str, work: Callable[[Job], Awaitable[None]]) -> Job:
-        """Starts a job. TooBusyError."""
+    def begin(self, title: str, user: str, topics: tuple[str, ...], work: Callable[[Job], Awaitable[None]]) -> Job:
+        """Starts a job with these topics. TooBusyError."""
         if sum(job.state == "running" for job in self._jobs.values()) >= MOST_RUNNING:
             raise TooBusyError(f"{MOST_RUNNING} jobs run already. Wait for one, or stop one.")
-        job = Job(next(self._ids), title, user)
+        job = Job(next(self._ids), title, user, topics)
         self._jobs[job.id] = job
         while len(self._jobs) > KEPT:
             self._jobs.pop(next(iter(self._jobs)))
