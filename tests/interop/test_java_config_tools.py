@@ -174,7 +174,7 @@ ITS_OWN = frozenset((
     "listeners", "log.dirs", "metric.reporters", "metrics.listeners", "min.insync.replicas", "node.id",
     "process.roles", "group.coordinator.rebalance.protocols", "zookeeper.connect",
 ))  # fmt: skip
-"""Keys that each broker has to have its own values for, those of classes of Java and of KRaft's eligible leaders."""
+"""Keys that each broker has to have its own values for, those of Java's classes and of KRaft's eligible leaders."""
 
 
 class Pair(NamedTuple):
@@ -191,6 +191,8 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """With 3.9, both keep their metadata in a ZooKeeper."""
     version, place = with_jars(request.param), tmp_path_factory.mktemp("config-tools")
     store, keys = None, {"num.network.threads": "3", "num.io.threads": "8"}
+    if version != "3.9":
+        keys |= {"share.coordinator.state.topic.replication.factor": "1", "share.coordinator.state.topic.min.isr": "1"}
     if version == "3.9":
         try:
             store = ZooKeeper(place / "zookeeper").__enter__()
@@ -221,7 +223,7 @@ def outcome(done: Done, bootstrap: str) -> tuple[int, list[str]]:
     lines = []
     for line in done.text.replace(bootstrap, "BOOTSTRAP").splitlines():
         key, error = _KEY.match(line), _ERROR.match(line)
-        if key is not None and (key[1].startswith("kafkapy.") or key[1] in ITS_OWN):
+        if key is not None and (key[1].startswith(("kafkapy.", "console.")) or key[1] in ITS_OWN):
             continue
         if line.strip() and not re.match(r"\s+(at |\.\.\. )", line):
             lines.append(error[1] if error is not None else line)

@@ -529,8 +529,9 @@ cdef class ShareTable:
                 more = False
                 pthread_mutex_lock(&entry.mutex)
                 if entry.status == ENTRY_READY:
+                    more = entry.settings.read_committed != wanted.read_committed
                     entry.settings = wanted
-                    more = share_configure(entry.share, &wanted.limits)
+                    more |= share_configure(entry.share, &wanted.limits)
                 pthread_mutex_unlock(&entry.mutex)
                 if more:
                     share_changed(self.state, entry)

@@ -60,6 +60,22 @@ def test_a_fetch_does_not_sleep_behind_a_long_aborted_transaction(shares: ShareB
     assert ranges(member.reply(exchange)) == [(600, 601, 1)]
 
 
+def test_a_fetch_behind_an_open_transaction_wakes_when_the_group_reads_uncommitted_records(shares: ShareBroker) -> None:
+    shares.settings = (*SETTINGS[:4], True, True)
+    (log,) = shares.topic("t")
+    log.append_as_leader(shares.batch(b"open", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True))
+    member = shares.member("m")
+    exchange = member.fetch_exchange([T])
+    shares.serve()
+    while exchange.wakes:
+        exchange.resume()
+    assert exchange.kind == "parked"
+    shares.shares.configure("g", SETTINGS)
+    assert exchange.wakes
+    exchange.resume()
+    assert ranges(member.reply(exchange)) == [(0, 0, 1)]
+
+
 def test_python_hears_of_a_group_whose_last_member_held_nothing(shares: ShareBroker) -> None:
     shares.topic("t")
     member = shares.member("m")
