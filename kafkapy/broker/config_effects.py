@@ -1,4 +1,4 @@
-"""Warnings about configuration keys that are set and have no effect.
+"""Warnings about configuration keys that are set and have no effect, or make the broker slower.
 
 The broker logs them at start, and when a key is set later.
 """
@@ -6,9 +6,11 @@ The broker logs them at start, and when a key is set later.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from kafkapy.config.costs import Cost, costly_settings
 from kafkapy.config.effects import ineffective_group_keys, ineffective_keys, ineffective_topic_keys
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class ConfigEffects:
     def __init__(self) -> None:
         self._broker: set[str] = set()
         self._unknown: set[str] = set()
+        self._costs: set[Cost] = set()
         self._topics: dict[str, set[str]] = {}
         self._groups: dict[str, set[str]] = {}
 
@@ -41,6 +44,10 @@ class ConfigEffects:
         self._unknown.update(unknown)
         if unknown:
             logger.warning("The broker ignores unknown configuration keys: %s", ", ".join(unknown))
+        costs = set(costly_settings(config, len(os.sched_getaffinity(0))))
+        for cost in sorted(costs - self._costs):
+            logger.warning("Configuration %s=%s makes the broker slower: %s", *cost)
+        self._costs = costs
         if new:
             logger.warning("Configuration keys that are set have no effect in this broker: %s", ", ".join(new))
 

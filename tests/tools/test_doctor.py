@@ -191,10 +191,11 @@ def test_a_running_broker_may_have_its_ports_and_another_program_may_not(tmp_pat
 
 def test_keys_that_do_nothing_are_named_with_their_lines(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
-    file.write_text("log.dirs=/srv/kafkapy\nconfluent.license=x\nlog.preallocate=true\n")
+    file.write_text("log.dirs=/srv/kafkapy\nconfluent.license=x\nlog.preallocate=true\nlog.flush.interval.messages=1\n")
     found = {row["subject"]: row for row in rows(file)}
     assert "unknown" in found["confluent.license"]["found"] and "line 2" in found["confluent.license"]["found"]
     assert "without effect" in found["log.preallocate"]["found"] and "line 3" in found["log.preallocate"]["found"]
+    assert found["log.flush.interval.messages"]["found"] == f"1 is slow ({file}, line 4)"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 
 from kafkapy.broker.listener_security import check_stores
 from kafkapy.config.broker import BrokerConfig
+from kafkapy.config.costs import costly_settings
 from kafkapy.config.effects import ineffective_keys
 from kafkapy.config.properties import load_properties
 from kafkapy.errors import ConfigError, KafkaError
@@ -44,6 +46,9 @@ def _keys(config: BrokerConfig) -> Iterator[Finding]:
     why = "The key changes nothing in this broker, or another key switches its part off."
     for name in ineffective_keys(config):
         yield warning(name, f"without effect{_place_of(config, name)}", "Remove the line.", why)
+    for cost in costly_settings(config, len(os.sched_getaffinity(0))):
+        why = f"{cost.why[0].upper()}{cost.why[1:]}."
+        yield warning(cost.key, f"{cost.value} is slow{_place_of(config, cost.key)}", "Remove the line.", why)
 
 
 def _place_of(config: BrokerConfig, name: str) -> str:
