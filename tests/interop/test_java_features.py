@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,10 +75,22 @@ def told(bootstrap: str) -> list[Any]:
                     outcome: Any = admin.update_features(updates, validate_only=validate_only)
                 except KafkaError as error:
                     outcome = code_of(error).name, error.message
-                found = admin.describe_features()
-                levels = {name: found[name].get("finalized", (0, 0))[1] for name in SHARED}
-                outcomes.append((updates, validate_only, outcome, levels))
+                outcomes.append((updates, validate_only, outcome, settled(admin)))
     return outcomes
+
+
+def settled(admin: KafkaAdminClient) -> dict[str, int]:
+    """The levels, when they change no more: a broker of KRaft hears of an update after its answer."""
+
+    def levels() -> dict[str, int]:
+        found = admin.describe_features()
+        return {name: found[name].get("finalized", (0, 0))[1] for name in SHARED}
+
+    before: dict[str, int] = {}
+    while (now := levels()) != before:
+        before = now
+        time.sleep(0.3)
+    return now
 
 
 def test_updates_end_as_on_apache_kafka(apache: Any, ours: Any) -> None:

@@ -91,7 +91,7 @@ def lag(admin: KafkaAdminClient, group: str) -> int | None:
 def start_of(admin: KafkaAdminClient, group: str) -> int:
     """The start offset of the group's only partition, -1 without one.
 
-    The broker stores it with the next acknowledgements behind those that moved it; the lag is exact at once.
+    Apache Kafka stores it with the next acknowledgements behind those that moved it; the lag is exact at once.
     """
     try:
         found = admin.list_share_group_offsets(group)[group]

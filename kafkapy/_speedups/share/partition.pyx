@@ -57,6 +57,7 @@ from kafkapy._speedups.share.window cimport (
     window_first_available,
     window_free,
     window_new,
+    window_start_then,
     window_sync,
 )
 
@@ -298,6 +299,8 @@ cdef void share_archiving(SharePartitionState* share, vector[AcquiredRange]* out
 cdef bint share_take_write(SharePartitionState* share, ShareWrite* out) noexcept nogil:
     cdef Window* window = window_of(share)
     cdef bint taken = False
+    cdef int64_t pending = 0, passed
+    cdef size_t i
     out.changes.clear()
     pthread_mutex_lock(&share.mutex)
     if share.error == ERROR_NONE and not window.changes.empty():
@@ -308,6 +311,13 @@ cdef bint share_take_write(SharePartitionState* share, ShareWrite* out) noexcept
         out.leader_epoch = window.leader_epoch
         out.start_offset = window.start
         out.delivery_complete = window.delivery_complete
+        for i in range(out.changes.size()):
+            if out.changes[i].pending and out.changes[i].last >= window.start:
+                pending += out.changes[i].last - max(out.changes[i].first, window.start) + 1
+        if pending == window.pending:
+            # No other write is under way: with this one, the start offset moves.
+            out.start_offset = window_start_then(window, &passed)
+            out.delivery_complete -= passed
         taken = True
     pthread_mutex_unlock(&share.mutex)
     if taken:

@@ -51,7 +51,7 @@ cdef int16_t check_acknowledgements(const Acknowledgement* batches, size_t count
     cdef size_t i
     cdef int64_t k
     for i in range(count):
-        if batches[i].last < batches[i].first or (i > 0 and batches[i].first <= batches[i - 1].last):
+        if batches[i].last < batches[i].first or (i > 0 and batches[i].first < batches[i - 1].last):
             return ERROR_INVALID_REQUEST
         # Unsigned: a range may have more offsets than an int64 can count.
         if batches[i].type_count != 1 and (batches[i].type_count < 1 or <uint64_t>(batches[i].type_count - 1)
@@ -161,6 +161,8 @@ cdef int16_t window_acknowledge(Window* window, int32_t member, const Acknowledg
     cdef size_t i, place = 0
     cdef int16_t error
     for i in range(count):
+        if i > 0 and batches[i].first <= batches[i - 1].last:
+            return ERROR_INVALID_RECORD_STATE   # the range before has had it, as in Kafka
         if batches[i].last >= window.start:
             error = check_range(window, member, max(batches[i].first, window.start), batches[i].last, &place)
             if error != ERROR_NONE:

@@ -122,6 +122,8 @@ cdef void window_mix(ShareBatch* batch) noexcept nogil
 cdef void window_sync(Window* window, ShareBatch* batch) noexcept nogil
 # Moves the start offset over final records at the front. True: it moved.
 cdef bint window_advance(Window* window) noexcept nogil
+# The start offset when all pending transitions have been stored. `passed`: the records from the start offset up to it.
+cdef int64_t window_start_then(Window* window, int64_t* passed) noexcept nogil
 # Drops the records below an offset, whatever their state.
 cdef void window_drop_below(Window* window, int64_t offset) noexcept nogil
 # The first available record; -1 when there is none.

@@ -179,6 +179,31 @@ cdef bint window_advance(Window* window) noexcept nogil:
     return window.start != before
 
 
+cdef inline bint will_be_final(const RecordSlot* slot) noexcept nogil:
+    return is_final(slot.state if slot.pending == NO_TRANSITION else slot.pending)
+
+
+cdef int64_t window_start_then(Window* window, int64_t* passed) noexcept nogil:
+    cdef ShareBatch* batch
+    cdef int64_t count, width
+    cdef size_t i
+    passed[0] = 0
+    for i in range(window.batches.size()):
+        batch = window.batches[i]
+        width = batch.last - batch.first + 1
+        count = 0
+        if batch.slots.empty():
+            if will_be_final(&batch.common):
+                count = width
+        else:
+            while count < width and will_be_final(slot_at(batch, batch.first + count)):
+                count += 1
+        passed[0] += count
+        if count < width:
+            return batch.first + count
+    return window.next
+
+
 cdef void slot_drop(Window* window, ShareBatch* batch, RecordSlot* slot, int64_t count) noexcept nogil:
     if slot.state == SHARE_ACQUIRED:
         count_unowned(window, batch, slot, count)

@@ -30,6 +30,16 @@ NEW_TOPIC_KEYS = {
 }
 NEW_BROKER_KEYS = {
     "config.providers",
+    "cordoned.log.dirs",
+    "errors.deadletterqueue.auto.create.topics.enable",
+    "errors.deadletterqueue.topic.name.prefix",
+    "group.share.assignment.interval.ms",
+    "group.share.max.assignment.interval.ms",
+    "group.share.max.delivery.count.limit",
+    "group.share.max.partition.max.record.locks",
+    "group.share.min.assignment.interval.ms",
+    "group.share.min.delivery.count.limit",
+    "group.share.min.partition.max.record.locks",
     "sasl.oauthbearer.allow.unverified.audience",
     "sasl.oauthbearer.allow.unverified.issuer",
     "transaction.two.phase.commit.enable",
@@ -144,7 +154,11 @@ INTENDED = [
         "error_code: 42, theirs -1",
         "An operation that is none is INVALID_REQUEST; Kafka fails with UNKNOWN_SERVER_ERROR.",
     ),
-    Intended("^DESCRIBE_CONFIGS .*: broker", r"<metrics\.listeners>: only ours", "A key of kafkapy's own."),
+    Intended(
+        "^DESCRIBE_CONFIGS .*: broker",
+        r"<(metrics\.listeners|console\.[a-z.]+)>: only ours",
+        "Keys of kafkapy's own, and of its plugins.",
+    ),
     Intended(
         "^(DESCRIBE_CONFIGS|CREATE_TOPICS) ",
         rf"<({NEW_IN_4_4})>: only ours",

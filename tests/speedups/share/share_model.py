@@ -207,6 +207,15 @@ class ShareModel:
         states = {offset: self.changes[offset][0] for offset in sorted(self.changes)}
         write = Write(self.start, states, {offset for offset, (_, pending) in self.changes.items() if pending})
         self.changes = {}
+        if {offset for offset in write.pending if offset >= self.start} == {
+            offset for offset, record in self.records.items() if record.pending is not None
+        }:
+            # No other write is under way, so the start offset moves with this one.
+            while write.start < self.next:
+                record = self.records.get(write.start)
+                if record is not None and not record.is_complete:
+                    break
+                write.start += 1
         return write
 
     def finish_write(self, write: Write, stored: bool, now_ms: int) -> bool:

@@ -197,7 +197,8 @@ def test_refused_acknowledgements(member: bytes, first: int, last: int, types: l
     [
         ((12, 13, kind(ACCEPT)), INVALID_RECORD_STATE),
         ((20, 21, kind(ACCEPT)), INVALID_REQUEST),
-        ((3, 3, kind(ACCEPT)), INVALID_REQUEST),  # overlaps the range before it
+        ((3, 3, kind(ACCEPT)), INVALID_RECORD_STATE),  # the range before it has its first offset
+        ((2, 3, kind(ACCEPT)), INVALID_REQUEST),  # overlaps the range before it
         ((9, 9, b"\x09"), INVALID_REQUEST),
     ],
 )

@@ -128,12 +128,14 @@ cdef void share_acknowledge_part(DataPlaneState* plane, ShareState* state, Share
         part.error = ERROR_NONE
         return
     if part.batch_count == 0:
+        part.answered = state.fetches   # as in Kafka, a reply to ShareAcknowledge has acknowledged partitions only
         return
     if part.entry == NULL:
         part.acknowledge_error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
         return
     part.acknowledge_error = apply(table, state, part, renewals, &ticket)
     if part.acknowledge_error != ERROR_NONE:
+        part.explained = True
         return
     count_types(table, state, part)
     if ticket > 0:

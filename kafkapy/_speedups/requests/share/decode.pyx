@@ -64,6 +64,7 @@ cdef void share_part_init(SharePart* part) noexcept nogil:
     part.first_batch = 0
     part.batch_count = 0
     part.acknowledge_error = 0
+    part.explained = False
     memset(&part.ticket, 0, sizeof(part.ticket))
     part.fetched = False
     part.cached = NULL

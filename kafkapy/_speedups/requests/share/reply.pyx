@@ -18,12 +18,14 @@ A reply with an error of the whole request has nothing else, as in Kafka. Thrott
 acquired already. The pause comes after the reply.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
-from libc.string cimport memcmp
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, strlen
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.error_codes cimport (
     ERROR_FENCED_LEADER_EPOCH,
+    ERROR_INVALID_RECORD_STATE,
+    ERROR_INVALID_REQUEST,
     ERROR_NONE,
     ERROR_NOT_LEADER_OR_FOLLOWER,
 )
@@ -55,6 +57,10 @@ cdef enum:
     RANGE_SIZE = 19
 
 
+cdef const char* NOT_ACQUIRED = b"A record is not acquired by the member: it was acknowledged, or its lock has ended."
+cdef const char* NOT_IN_WINDOW = b"An offset is not among those that the share group has read and not yet done with."
+
+
 cdef int16_t leader_error(const ShareState* state, const SharePart* part) noexcept nogil:
     return part.error if state.fetches else part.acknowledge_error
 
@@ -64,20 +70,38 @@ cdef bint tells_leader(const ShareState* state, const SharePart* part) noexcept 
     return error == ERROR_NOT_LEADER_OR_FOLLOWER or error == ERROR_FENCED_LEADER_EPOCH
 
 
+cdef void write_words(const SharePart* part, ByteBuffer* out) noexcept nogil:
+    """Writes the message of the acknowledge error."""
+    cdef const char* words = NULL
+    if part.explained and part.acknowledge_error == ERROR_INVALID_RECORD_STATE:
+        words = NOT_ACQUIRED
+    elif part.explained and part.acknowledge_error == ERROR_INVALID_REQUEST:
+        words = NOT_IN_WINDOW
+    if words == NULL:
+        write_unsigned_varint(out, 0)
+        return
+    write_unsigned_varint(out, <uint32_t>strlen(words) + 1)
+    write_raw(out, words, strlen(words))
+
+
 cdef void write_part(ShareState* state, SharePart* part, Send* send, ByteBuffer* out) noexcept nogil:
     cdef bint leader = tells_leader(state, part)
-    cdef uint8_t* at = extend(out, 4 + 2 + 1 + (3 if state.fetches else 0) + 9)
+    cdef uint8_t* at = extend(out, 4 + 2)
     cdef size_t i
     if at == NULL:
         return
     store_int32(at, part.partition)
     store_int16(at + 4, leader_error(state, part))
-    at[6] = 0                           # no message
-    at += 7
     if state.fetches:
-        store_int16(at, part.acknowledge_error)
-        at[2] = 0
-        at += 3
+        at = extend(out, 1 + 2)
+        if at == NULL:
+            return
+        at[0] = 0                       # no message
+        store_int16(at + 1, part.acknowledge_error)
+    write_words(part, out)
+    at = extend(out, 4 + 4 + 1)
+    if at == NULL:
+        return
     store_int32(at, part.leader_id if leader else 0)
     store_int32(at + 4, part.leader_epoch if leader else 0)
     at[8] = 0

@@ -41,6 +41,7 @@ cdef cppclass SharePart:
     size_t first_batch
     size_t batch_count
     int16_t acknowledge_error
+    bint explained                  # the reply says why, if it has words for the error
     TicketWaiter ticket
     # records
     bint fetched                    # the session has it

@@ -46,7 +46,9 @@ class ShareBroker(MemoryBroker):
             if not self.held:
                 for write in self.writes:
                     start, batches = self.states.get(write.key, (0, []))
-                    self.states[write.key] = (max(start, write.start_offset), [*batches, *write.batches])
+                    start = max(start, write.start_offset)
+                    kept = [(max(each[0], start), *each[1:]) for each in [*batches, *write.batches] if each[1] >= start]
+                    self.states[write.key] = (start, kept)
                     write.finish()
                 self.writes.clear()
             if not loads and not writes:

@@ -166,9 +166,30 @@ def test_accepted_records_are_gone_and_released_ones_come_again(shares: ShareBro
     assert (reply.error_code, acknowledged(reply)) == (0, {0: 0})
     assert shares.share("t")["start_offset"] == 2
     assert ranges(member.fetch()) == [(2, 2, 2)]
-    # A write tells the start offset of before; who loads the state moves it over the accepted records.
+    # The start offset is stored with the acknowledgements that move it.
     start, batches = shares.states["g", shares.topic_id("t"), 0]
-    assert (start, batches[0]) == (0, (0, 1, 2, 1))
+    assert (start, batches[0]) == (2, (2, 2, 0, 1))
+
+
+def test_a_refused_acknowledgement_says_why(shares: ShareBroker) -> None:
+    (log,) = shares.topic("t")
+    log.append_as_leader(shares.batch(b"a", b"b"))
+    member = shares.member("m")
+    member.fetch([T])
+    for batch, error, words in (
+        ((5, 6, [ACCEPT]), ErrorCode.INVALID_REQUEST, "not among those"),
+        ((0, 0, [ACCEPT]), ErrorCode.NONE, None),
+        ((0, 0, [ACCEPT]), ErrorCode.NONE, None),  # below the start offset
+        ((1, 0, [ACCEPT]), ErrorCode.INVALID_REQUEST, None),
+    ):
+        [topic] = member.acknowledge({T: [batch]}).responses
+        [found] = topic.partitions
+        assert found.error_code == error
+        assert (found.error_message is None) is (words is None)
+        assert words is None or words in (found.error_message or "")
+        [topic] = member.fetch(acks={T: [(9, 9, [ACCEPT])]}, max_wait_ms=0).responses
+        assert "not among those" in (topic.partitions[0].acknowledge_error_message or "")
+    assert member.acknowledge({T: []}).responses == []
 
 
 def test_an_acknowledgement_is_answered_when_its_write_has_ended(shares: ShareBroker) -> None:
