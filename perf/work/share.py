@@ -57,7 +57,7 @@ def share_groups(session: Session) -> None:
                         name: partial(_paced, session, broker, folder, partitions, members)
                         for name, broker in brokers.items()
                     }
-                    session.in_turns(f"paced, {_shape(members, partitions)}", calls, warm_up=False)
+                    session.in_turns(f"paced, {_shape(members, partitions)}", calls)
     finally:
         session.peers = everybody
 
