@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from kafkapy.broker.dead_letters import DeadLetter, DeadLetters
-from kafkapy.coordinator.share.state import UNINITIALIZED_START_OFFSET, ShareKey, ShareState, StateBatch
+from kafkapy.coordinator.share.state import UNINITIALIZED_START_OFFSET, ShareKey, ShareState, StateBatch, share_key
 from kafkapy.errors import ErrorCode, code_of
 from kafkapy.types import IsolationLevel, TopicPartition
 
@@ -74,7 +74,7 @@ class Load(NamedTuple):
     @property
     def key(self) -> ShareKey:
         """Its key at the share coordinator."""
-        return ShareKey(self.group_id, UUID(bytes=self.topic_id), self.partition)
+        return share_key(self.group_id, self.topic_id, self.partition)
 
 
 def member_error(error: BaseException) -> ErrorCode:
@@ -180,30 +180,31 @@ class ShareManager:
     # --- writes ---------------------------------------------------------------------------------------------------
 
     def _write(self, write: StateWrite) -> None:
-        group_id, topic_id, partition = write.key
+        batches = [*map(StateBatch._make, write.batches)]
         try:
             later = self._persister().write(
-                ShareKey(group_id, UUID(bytes=topic_id), partition),
+                share_key(*write.key),
                 write.state_epoch,
                 write.leader_epoch,
                 write.start_offset,
                 write.delivery_complete,
-                [StateBatch(*batch) for batch in write.batches],
+                batches,
             )
         except Exception as error:
             self._not_written(write, error)
         else:
-            later.then(partial(self._written, write))
+            letters = [each for each in batches if each[2] == ARCHIVING]
+            later.then(partial(self._written, write, letters))
 
-    def _written(self, write: StateWrite, later: Later[None]) -> None:
+    def _written(self, write: StateWrite, letters: Iterable[StateBatch], later: Later[None]) -> None:
         if self._stopped:
             return  # the table has answered whoever waits
-        if later.error is None:
-            batches = write.batches
-            write.finish()
-            self._bury_all(write, batches)
-        else:
+        if later.error is not None:
             self._not_written(write, later.error)
+            return
+        write.finish()
+        if letters:
+            self._bury_all(write, letters)
 
     def _not_written(self, write: StateWrite, error: BaseException) -> None:
         code = code_of(error)
@@ -218,14 +219,13 @@ class ShareManager:
         )
         write.finish(member_error(error), code in _REPLACED)
         if code not in _REPLACED:
-            self._bury_all(write, write.held)
+            self._bury_all(write, [each for each in write.held if each[2] == ARCHIVING])
 
-    def _bury_all(self, write: StateWrite, batches: Iterable[tuple[int, int, int, int]]) -> None:
-        """Send the dead letters of the batches that wait for them."""
+    def _bury_all(self, write: StateWrite, letters: Iterable[tuple[int, int, int, int]]) -> None:
+        """Send the dead letters of batches that wait for them."""
         group_id, topic_id, partition = write.key
-        for first, last, state, count in batches:
-            if state == ARCHIVING:
-                self._bury(DeadLetter(group_id, write.topic, topic_id, partition, first, last, count))
+        for first, last, _, count in letters:
+            self._bury(DeadLetter(group_id, write.topic, topic_id, partition, first, last, count))
 
     # --- loads ----------------------------------------------------------------------------------------------------
 

@@ -71,19 +71,25 @@ class Later(Generic[T]):
 
     def set(self, value: T) -> None:
         """Set the reply."""
-        if not self.done:
+        if self._value is _PENDING and self._error is None:
             self._value = value
-            self._call()
+            if self._callbacks is not None:
+                self._call()
 
     def fail(self, error: BaseException) -> None:
         """Fail with an error in place of a reply."""
-        if not self.done:
+        if self._value is _PENDING and self._error is None:
             self._error = error
-            self._call()
+            if self._callbacks is not None:
+                self._call()
+
+    def replace_error(self, error: BaseException) -> None:
+        """Put another error in place of this failed reply's; for its first callback."""
+        self._error = error
 
     def then(self, callback: Callable[[Later[T]], None]) -> None:
         """Call back with this reply, at once if it is done."""
-        if self.done:
+        if self._value is not _PENDING or self._error is not None:
             callback(self)
         elif self._callbacks is None:
             self._callbacks = [callback]
@@ -132,21 +138,17 @@ class Later(Generic[T]):
 def without_too_large(reply: Later[T]) -> Later[T]:
     """The reply; records that do not fit into a batch are UNKNOWN_SERVER_ERROR.
 
-    The coordinator's record is too large, not the client's message.
+    The coordinator's record is too large, not the client's message. Nobody else may wait for the reply yet.
     """
-    answer: Later[T] = Later()
+    reply.then(hide_too_large)
+    return reply
 
-    def done(later: Later[T]) -> None:
-        error = later.error
-        if error is None:
-            answer.set(later.result())
-        elif isinstance(error, KafkaError) and error.code in TOO_LARGE:
-            answer.fail(error_for(ErrorCode.UNKNOWN_SERVER_ERROR, error.message))
-        else:
-            answer.fail(error)
 
-    reply.then(done)
-    return answer
+def hide_too_large(reply: Later[Any]) -> None:
+    """Change the error of a reply as without_too_large does; its first callback."""
+    error = reply.error
+    if error is not None and isinstance(error, KafkaError) and error.code in TOO_LARGE:
+        reply.replace_error(error_for(ErrorCode.UNKNOWN_SERVER_ERROR, error.message))
 
 
 class ProducerStamp(NamedTuple):

@@ -407,7 +407,8 @@ class CoordinatorRuntime(Generic[S]):
         if linger_ms > 0:
             self.timer.schedule(FLUSH, linger_ms, self._flush_all)
         else:
-            self.timer.cancel(FLUSH)
+            if self._linger_ms > 0:
+                self.timer.cancel(FLUSH)
             self.clock.call_soon(self._flush_all)
 
     def _flush_all(self) -> None:
@@ -558,10 +559,11 @@ class CoordinatorRuntime(Generic[S]):
 
 def _note_offsets(notes: NotesOffsets, written: Iterable[PendingOperation], end_offset: int) -> None:
     """Tell a shard the offsets of records that were appended together."""
-    records = [record for pending in written for record in pending.records]
-    for offset, record in enumerate(records, end_offset - len(records)):
-        notes.stored_at(record, offset)
+    offset = end_offset - sum([len(pending.records) for pending in written])
     for pending in written:
+        for record in pending.records:
+            notes.stored_at(record, offset)
+            offset += 1
         pending.records = ()
 
 

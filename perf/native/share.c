@@ -360,7 +360,10 @@ static void drive(int64_t interval, int64_t stop) {
     static uint64_t produced;
     for (;;) {
         int64_t now = now_ns();
-        if (now > patience) fail("no end after seconds", PATIENCE_S);
+        if (now > patience) {
+            fail(joining ? "members have no partitions after seconds" : stopping ? "members have not left after seconds"
+                                                                               : "records are not acknowledged after seconds", PATIENCE_S);
+        }
         if (joining && settled()) return;
         if (!joining && !stopping && wanted && acknowledged >= wanted) return;
         if (!joining && !stopping && stop && now >= stop && acknowledged == produced) return;

@@ -244,6 +244,8 @@ class ApacheKafka:
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
         } | self.overrides
         config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))

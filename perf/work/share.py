@@ -57,7 +57,7 @@ def share_groups(session: Session) -> None:
                         name: partial(_paced, session, broker, folder, partitions, members)
                         for name, broker in brokers.items()
                     }
-                    session.in_turns(f"paced, {_shape(members, partitions)}", calls, warm_up=False)
+                    session.in_turns(f"paced, {_shape(members, partitions)}", calls)
     finally:
         session.peers = everybody
 
@@ -95,19 +95,26 @@ def _fill(session: Session, broker: Any, topic: str, partitions: int, size: int)
         return sum(client.end_offsets(topic, partitions))
 
 
-def _new_group(client: Client) -> str:
-    """A group that begins at the start of the log."""
-    group = f"w11-{next(_groups)}"
-    config = IncrementalAlterConfigsRequest.Resource.Config(
-        name="share.auto.offset.reset", config_operation=SET, value="earliest"
-    )
+def group_keys(client: Client, group: str, keys: dict[str, str]) -> None:
+    """Set configs of a group, and have its coordinator made. Raises CheckError."""
     resource = IncrementalAlterConfigsRequest.Resource(
-        resource_type=GROUP_RESOURCE, resource_name=group, configs=[config]
+        resource_type=GROUP_RESOURCE,
+        resource_name=group,
+        configs=[
+            IncrementalAlterConfigsRequest.Resource.Config(name=name, config_operation=SET, value=value)
+            for name, value in keys.items()
+        ],
     )
     answer = client.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), ALTER_CONFIGS)
     if answer.responses[0].error_code:
         raise CheckError(f"configuration of {group}: {answer.responses[0].error_code}")
     client.call(FindCoordinatorRequest(key=group, key_type=0), FIND_COORDINATOR)  # it makes __consumer_offsets
+
+
+def _new_group(client: Client) -> str:
+    """A group that begins at the start of the log."""
+    group = f"w11-{next(_groups)}"
+    group_keys(client, group, {"share.auto.offset.reset": "earliest"})
     return group
 
 

@@ -122,6 +122,8 @@ cdef void share_archiving(SharePartitionState* share, vector[AcquiredRange]* out
 
 # Takes the changes since the last write. False when there are none, or the partition is closed.
 cdef bint share_take_write(SharePartitionState* share, ShareWrite* out) noexcept nogil
+# Whether share_take_write has something to take.
+cdef bint share_has_changes(SharePartitionState* share) noexcept nogil
 # Ends a write. `stored`: its transitions hold; else they are taken back, and locks that ran out meanwhile end. True:
 # waiting fetches may find records or room now, and a write may be taken.
 cdef bint share_finish_write(SharePartitionState* share, const ShareWrite* write, bint stored,

@@ -325,6 +325,14 @@ cdef bint share_take_write(SharePartitionState* share, ShareWrite* out) noexcept
     return taken
 
 
+cdef bint share_has_changes(SharePartitionState* share) noexcept nogil:
+    cdef bint found
+    pthread_mutex_lock(&share.mutex)
+    found = share.error == ERROR_NONE and not window_of(share).changes.empty()
+    pthread_mutex_unlock(&share.mutex)
+    return found
+
+
 cdef bint share_finish_write(SharePartitionState* share, const ShareWrite* write, bint stored,
                              int64_t now_ms) noexcept nogil:
     cdef bint found

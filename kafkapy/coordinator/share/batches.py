@@ -35,7 +35,18 @@ def merge(batches: list[StateBatch], changes: Sequence[StateBatch], start_offset
 
 def combined(batches: Iterable[StateBatch]) -> list[StateBatch]:
     """Batches of any order as a list of the form described above."""
-    return _combined(sorted(batches))
+    ordered = sorted(batches)
+    return ordered if _are_combined(ordered) else _combined(ordered)
+
+
+def _are_combined(ordered: Iterable[StateBatch]) -> bool:
+    """Whether sorted batches have the form already: most changes do."""
+    end = before = count_before = -2
+    for first, last, state, count in ordered:
+        if first <= end + 1 and (first <= end or (state == before and count == count_before)):
+            return False
+        end, before, count_before = last, state, count
+    return True
 
 
 def _combined(ordered: Sequence[StateBatch]) -> list[StateBatch]:
@@ -52,6 +63,8 @@ def _combined(ordered: Sequence[StateBatch]) -> list[StateBatch]:
 
 def drop_below(batches: list[StateBatch], start_offset: int) -> None:
     """Drop the offsets below the start offset."""
+    if not batches or batches[0].first >= start_offset:
+        return
     del batches[: bisect_left(batches, start_offset, key=_last)]
     if batches and batches[0].first < start_offset:
         batches[0] = batches[0]._replace(first=start_offset)
@@ -78,12 +91,10 @@ def _overlaid(old: Sequence[StateBatch], new: Sequence[StateBatch]) -> list[Stat
             _add(pieces, first, last, max(one, other, key=_rank))
             one = one._replace(first=last + 1) if one.last > last else next(ours, None)
             other = other._replace(first=last + 1) if other.last > last else next(theirs, None)
-    while one is not None:
-        _add(pieces, one.first, one.last, one)
-        one = next(ours, None)
-    while other is not None:
-        _add(pieces, other.first, other.last, other)
-        other = next(theirs, None)
+    for each, rest in ((one, ours), (other, theirs)):
+        if each is not None:
+            _add(pieces, each.first, each.last, each)
+            pieces += rest
     return pieces
 
 

@@ -235,7 +235,7 @@ class ClusterPersister:
                 self._timer.cancel(call)
                 moved.append(call)
         for call in moved:
-            self._go(call)
+            self._go_again(call)
 
     def close(self) -> None:
         """Send nothing more; calls without an answer fail."""
@@ -254,9 +254,12 @@ class ClusterPersister:
         self._go(call)
         return call.later
 
-    def _go(self, call: _Call) -> None:
+    def _go_again(self, call: _Call) -> None:
         self._waiting.discard(call)
         self._homeless.discard(call)
+        self._go(call)
+
+    def _go(self, call: _Call) -> None:
         if self._closed:
             call.later.fail(_stopping())
             return
@@ -285,7 +288,7 @@ class ClusterPersister:
         self._waiting.add(call)
         if homeless:
             self._homeless.add(call)
-        self._timer.schedule(call, call.pause_ms, lambda: self._go(call))
+        self._timer.schedule(call, call.pause_ms, lambda: self._go_again(call))
         call.pause_ms = min(2 * call.pause_ms, LONGEST_PAUSE_MS)
 
     # --- requests to other brokers ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.hosted import Durations, Operation, ShardContext
-from kafkapy.coordinator.result import Later, without_too_large
+from kafkapy.coordinator.result import Later, hide_too_large, without_too_large
 from kafkapy.coordinator.runtime import CoordinatorRuntime
 from kafkapy.coordinator.share.config import ShareCoordinatorConfig
 from kafkapy.coordinator.share.records import SHARE_RECORDS
@@ -128,16 +128,19 @@ class ShareCoordinator:
         batches: Sequence[StateBatch],
     ) -> Later[None]:
         """See Persister."""
-        clock = self.runtime.clock
-        started = clock.monotonic_ms()
-        written = self._write(
-            key,
+        started = self.runtime.clock.monotonic_ms()
+        written = self.runtime.write(
+            self.partition_for(key),
             lambda shard, now_ms: shard.write(
                 key, state_epoch, leader_epoch, start_offset, delivery_complete, batches, now_ms
             ),
         )
-        written.then(lambda _: self.write_times.add(clock.monotonic_ms() - started))
+        written.then(partial(self._written, started))
         return written
+
+    def _written(self, started_ms: int, written: Later[None]) -> None:
+        hide_too_large(written)
+        self.write_times.add(self.runtime.clock.monotonic_ms() - started_ms)
 
     def delete(self, key: ShareKey) -> Later[None]:
         """See Persister."""

@@ -23,6 +23,9 @@ from kafkapy.protocol.messages.share_state_records import (
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
 
+MOST_UNMERGED: Final = 1_000
+"""State batches of updates that wait to be merged."""
+
 SHARE_RECORDS: Final = RecordTypes(
     {SNAPSHOT: (ShareSnapshotKey, ShareSnapshotValue), UPDATE: (ShareUpdateKey, ShareUpdateValue)}
 )
@@ -38,7 +41,10 @@ class StoredState:
     leader_epoch: int
     start_offset: int
     delivery_complete: int
-    batches: list[StateBatch] = field(default_factory=list)
+    merged: list[StateBatch] = field(default_factory=list)
+    """The batches without those of `unmerged`; see batches."""
+    unmerged: list[StateBatch] = field(default_factory=list)
+    """Batches of updates: most are passed by the start offset before anybody reads them."""
     created_ms: int = 0
     """The time of the last snapshot that was written for a change."""
     written_ms: int = 0
@@ -47,16 +53,33 @@ class StoredState:
     """Updates since the last snapshot."""
     fencing_leader_epoch: int = 0
     """The highest leader epoch of all records: a new snapshot may have a lower one."""
+    update_key: ShareUpdateKey | None = None
+    """The key of its updates, once one was written."""
 
     def update(self, value: ShareUpdateValue) -> None:
         """Apply an update."""
         self.leader_epoch = value.leader_epoch
         self.fencing_leader_epoch = max(self.fencing_leader_epoch, value.leader_epoch)
         if value.start_offset != UNINITIALIZED_START_OFFSET:
+            if value.start_offset < self.start_offset:
+                self._merge()  # what lay below the higher one is gone
             self.start_offset = value.start_offset
         self.delivery_complete = value.delivery_complete_count
         self.updates += 1
-        merge(self.batches, from_wire(value.state_batches), self.start_offset)
+        if value.state_batches:
+            self.unmerged += from_wire(value.state_batches)
+            if len(self.unmerged) > MOST_UNMERGED:
+                self._merge()
+
+    @property
+    def batches(self) -> list[StateBatch]:
+        """The state batches, in the order of offsets and without overlaps."""
+        self._merge()
+        return self.merged
+
+    def _merge(self) -> None:
+        merge(self.merged, self.unmerged, self.start_offset)
+        self.unmerged.clear()
 
 
 def snapshot_record(key: ShareKey, state: StoredState) -> CoordinatorRecord:
@@ -74,8 +97,13 @@ def snapshot_record(key: ShareKey, state: StoredState) -> CoordinatorRecord:
     return CoordinatorRecord(_snapshot_key(key), SNAPSHOT, value)
 
 
+def update_key(key: ShareKey) -> ShareUpdateKey:
+    """The key of a share-partition's updates."""
+    return ShareUpdateKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
+
+
 def update_record(
-    key: ShareKey,
+    key: ShareUpdateKey,
     snapshot_epoch: int,
     leader_epoch: int,
     start_offset: int,
@@ -90,9 +118,7 @@ def update_record(
         state_batches=to_wire(ShareUpdateValue.StateBatch, batches),
         delivery_complete_count=delivery_complete,
     )
-    return CoordinatorRecord(
-        ShareUpdateKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition), UPDATE, value
-    )
+    return CoordinatorRecord(key, UPDATE, value)
 
 
 def share_tombstone(key: ShareKey) -> CoordinatorRecord:
@@ -114,7 +140,7 @@ def state_of(value: ShareSnapshotValue) -> StoredState:
         leader_epoch=value.leader_epoch,
         start_offset=value.start_offset,
         delivery_complete=value.delivery_complete_count,
-        batches=from_wire(value.state_batches),
+        merged=from_wire(value.state_batches),
         created_ms=value.create_timestamp,
         written_ms=value.write_timestamp,
         fencing_leader_epoch=value.leader_epoch,

@@ -29,6 +29,7 @@ from kafkapy.coordinator.share.records import (
     share_tombstone,
     snapshot_record,
     state_of,
+    update_key,
     update_record,
 )
 from kafkapy.coordinator.share.state import (
@@ -77,6 +78,8 @@ class ShareShard:
         """Updates that the log needs: those since the last snapshots."""
         self._snapshots: dict[ShareKey, int] = {}
         """Offset of each share-partition's last snapshot, in the order of offsets."""
+        self._without_snapshot: set[ShareKey] = set()
+        """Share-partitions whose log begins with an update."""
         self._end = 0
         """The offset after the last record."""
 
@@ -106,6 +109,7 @@ class ShareShard:
             # Its snapshot is not in the log any more, so its state epoch is lost. Kafka begins with the update too.
             state = StoredState(value.snapshot_epoch, 0, value.leader_epoch, UNINITIALIZED_START_OFFSET, 0)
             self._put(key, state)
+            self._without_snapshot.add(key)
         state.update(value)
         self._updates += 1
 
@@ -183,10 +187,11 @@ class ShareShard:
         now_ms: int,
     ) -> Result[None]:
         """Store what has changed in a share-partition; see Persister."""
-        _check_partition(key)
-        _check_not_negative(leader_epoch, "leader epoch")
-        _check_not_negative(state_epoch, "state epoch")
-        _check_start_offset(start_offset)
+        if key.partition < 0 or leader_epoch < 0 or state_epoch < 0 or start_offset < UNINITIALIZED_START_OFFSET:
+            _check_partition(key)
+            _check_not_negative(leader_epoch, "leader epoch")
+            _check_not_negative(state_epoch, "state epoch")
+            _check_start_offset(start_offset)
         _check_batches(batches)
         state = self._known(key)
         if state.fencing_leader_epoch > leader_epoch:
@@ -254,7 +259,9 @@ class ShareShard:
         if state.updates < self._config.updates_per_snapshot:
             changes = combined(batches)
             drop_below(changes, start)
-            return update_record(key, state.snapshot_epoch, leader_epoch, start, complete, changes)
+            if state.update_key is None:
+                state.update_key = update_key(key)
+            return update_record(state.update_key, state.snapshot_epoch, leader_epoch, start, complete, changes)
         merged = list(state.batches)
         merge(merged, batches, start)
         new = StoredState(
@@ -263,7 +270,7 @@ class ShareShard:
             leader_epoch=leader_epoch,
             start_offset=start,
             delivery_complete=complete,
-            batches=merged,
+            merged=merged,
             created_ms=now_ms,
             written_ms=now_ms,
         )
@@ -274,14 +281,17 @@ class ShareShard:
     def stored_at(self, record: CoordinatorRecord, offset: int) -> None:
         """Note the offset of a record; see NotesOffsets."""
         self._end = offset + 1
-        key = share_key_of(record)
         if record.key_version == SNAPSHOT:
             # Put in again, at the end.
+            key = share_key_of(record)
             self._snapshots.pop(key, None)
+            self._without_snapshot.discard(key)
             if record.value is not None:
                 self._snapshots[key] = offset
-        elif record.value is not None:
-            self._snapshots.setdefault(key, offset)
+        elif self._without_snapshot and record.value is not None:
+            key = share_key_of(record)
+            if key in self._without_snapshot:
+                self._snapshots.setdefault(key, offset)
 
     @property
     def needed_from(self) -> int:
@@ -312,6 +322,6 @@ def _check_start_offset(start_offset: int) -> None:
 def _check_batches(batches: Sequence[StateBatch]) -> None:
     if len(batches) > MOST_BATCHES:
         raise error_for(ErrorCode.INVALID_REQUEST, f"The write has more than {MOST_BATCHES} state batches")
-    for batch in batches:
-        if not 0 <= batch.first <= batch.last or batch.state < 0 or batch.delivery_count < 0:
-            raise error_for(ErrorCode.INVALID_REQUEST, f"There can be no state batch {tuple(batch)}")
+    for first, last, state, count in batches:
+        if not 0 <= first <= last or state < 0 or count < 0:
+            raise error_for(ErrorCode.INVALID_REQUEST, f"There can be no state batch {(first, last, state, count)}")

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol, Self, TypeVar
 from uuid import UUID
 
+from kafkapy.coordinator.partitioning import REMEMBERED_KEY
 from kafkapy.types import uuid_from_string, uuid_to_string
 
 UNINITIALIZED_START_OFFSET: Final = -1
@@ -47,7 +49,7 @@ class ShareKey(NamedTuple):
     @property
     def text(self) -> str:
         """Kafka's text of the key, which the coordinator is found by."""
-        return f"{self.group_id}:{uuid_to_string(self.topic_id)}:{self.partition}"
+        return (_remembered_text if len(self.group_id) <= REMEMBERED_KEY else _text_of)(self)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -62,6 +64,25 @@ class ShareKey(NamedTuple):
         if not -(2**31) <= partition < 2**31:
             raise ValueError(f"{partition} is no number of a partition")
         return cls(parts[0], uuid_from_string(parts[1]), partition)
+
+
+def _text_of(key: ShareKey) -> str:
+    return f"{key.group_id}:{uuid_to_string(key.topic_id)}:{key.partition}"
+
+
+_remembered_text = lru_cache(10_000)(_text_of)
+
+
+def share_key(group_id: str, topic_id: bytes, partition: int) -> ShareKey:
+    """The key of a share-partition whose topic id comes as bytes."""
+    return (_remembered_key if len(group_id) <= REMEMBERED_KEY else _key_of)(group_id, topic_id, partition)
+
+
+def _key_of(group_id: str, topic_id: bytes, partition: int) -> ShareKey:
+    return ShareKey(group_id, UUID(bytes=topic_id), partition)
+
+
+_remembered_key = lru_cache(10_000)(_key_of)
 
 
 class StateBatch(NamedTuple):

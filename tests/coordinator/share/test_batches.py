@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from coordinator.share.conftest import KEY
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkapy.coordinator.share.batches import combined, drop_below, merge
+from kafkapy.coordinator.share.records import MOST_UNMERGED, StoredState, update_key, update_record
 from kafkapy.coordinator.share.state import StateBatch
 
 OFFSETS = st.integers(0, 60)
@@ -79,6 +81,32 @@ def test_what_lies_below_the_start_offset_is_dropped(batches: list[StateBatch], 
     drop_below(kept, start_offset)
     offsets = {offset: state for offset, state in offsets_of(batches).items() if offset >= start_offset}
     assert kept == shortest(offsets)
+
+
+@given(st.lists(st.tuples(BATCHES, st.integers(-1, 60), st.booleans()), max_size=10))
+def test_updates_that_wait_change_a_state_as_if_each_were_merged_at_once(
+    updates: list[tuple[list[StateBatch], int, bool]],
+) -> None:
+    waiting = StoredState(0, 1, 0, 0, 0)
+    at_once: list[StateBatch] = []
+    start = 0
+    for changes, start_offset, read in updates:
+        record = update_record(update_key(KEY), 0, 0, start_offset, 0, changes)
+        waiting.update(record.value)  # type: ignore[arg-type]  # an update's value
+        start = start if start_offset == -1 else start_offset
+        merge(at_once, changes, start)
+        assert not read or waiting.batches == at_once
+    assert waiting.batches == at_once
+    assert waiting.updates == len(updates)
+
+
+def test_few_updates_wait_to_be_merged() -> None:
+    state = StoredState(0, 1, 0, 0, 0)
+    for first in range(0, 4 * MOST_UNMERGED, 2):
+        record = update_record(update_key(KEY), 0, 0, 0, 0, [StateBatch(first, first, 2, 1)])
+        state.update(record.value)  # type: ignore[arg-type]  # an update's value
+        assert len(state.unmerged) <= MOST_UNMERGED
+    assert len(state.merged) >= MOST_UNMERGED
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ from kafkapy._speedups.share.partition cimport (
     share_describe,
     share_expire,
     share_finish_write,
+    share_has_changes,
     share_new,
     share_take_write,
     share_unref,
@@ -216,13 +217,15 @@ cdef class StateWrite:
                     ticket_end(entry, waiter, error)
                 waiter = following
             entry.writing = False
-            again = entry.changed
+            # Not for a start offset alone: the next acknowledgement takes it along.
+            again = entry.changed or more
+            again = again and entry.status == ENTRY_READY and share_has_changes(entry.share)
             entry.changed = False
             pthread_mutex_unlock(&entry.mutex)
             if close:
                 share_entry_close(table, entry, error)
             else:
-                if again or more:
+                if again:
                     share_dirty(table, entry)
                 if more:
                     share_changed(table, entry)
