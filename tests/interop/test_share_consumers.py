@@ -20,14 +20,16 @@ from interop.share_groups import (
     configure,
     fill,
     java_worker,
+    lag,
     lines_of,
     needs_java,
+    read,
     share_broker,
     start_worker,
 )
 from waiting import wait_until
 
-from kafkapy import AcknowledgeType, ConsumerRecord, KafkaAdminClient, KafkaProducer, KafkaShareConsumer
+from kafkapy import AcknowledgeType, KafkaAdminClient, KafkaProducer, KafkaShareConsumer
 from kafkapy.aio import AIOKafkaShareConsumer
 from kafkapy.errors import (
     ErrorCode,
@@ -64,28 +66,6 @@ def queue(kafka: Any, admin: KafkaAdminClient, topic: str) -> str:
 def made(kafka: Any, queue: str, **keywords: Any) -> KafkaShareConsumer:
     wanted = {"bootstrap_servers": kafka.bootstrap, "group_id": queue, "fetch_max_wait_ms": 200}
     return KafkaShareConsumer(queue, **(wanted | keywords))
-
-
-def read(consumer: KafkaShareConsumer, count: int = 1) -> list[ConsumerRecord]:
-    """The records of the polls until there are so many; in explicit mode of one poll."""
-    found: list[ConsumerRecord] = []
-
-    def got() -> bool:
-        found.extend(consumer.poll_batch(timeout_ms=300))
-        return len(found) >= count
-
-    wait_until(got, f"{count} records")
-    return found
-
-
-def lag(admin: KafkaAdminClient, group: str) -> int | None:
-    """The group's lag, None while the group or the lag of one partition is not known."""
-    try:
-        found = admin.list_share_group_offsets(group)[group]
-    except GroupIdNotFoundError:
-        return None
-    lags = [each.lag for each in found.values()]
-    return sum(each or 0 for each in lags) if lags and None not in lags else None
 
 
 def start_of(admin: KafkaAdminClient, group: str) -> int:

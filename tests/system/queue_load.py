@@ -36,8 +36,11 @@ KEYS = {
     "group.share.min.heartbeat.interval.ms": "100",
     "group.share.session.timeout.ms": "1500",
     "group.share.min.session.timeout.ms": "1000",
+    "group.share.record.lock.duration.ms": "600000",
+    "group.share.max.record.lock.duration.ms": "600000",
 }
-"""Dead members end soon. Locks have their usual time: the end of its connection gives a worker's records back."""
+"""Dead members end soon. No lock ends: the end of its connection gives a worker's records back, and a worker that stands
+still for long on a busy machine keeps them."""
 STATES = "__share_group_state"
 BACKLOG = 1500
 STANDSTILL_S = 120.0

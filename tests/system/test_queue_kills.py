@@ -65,6 +65,7 @@ def one_round(broker: BrokerProcess, number: int, source: random.Random) -> Coun
         return queue.check()
 
 
+@pytest.mark.timeout(1200)
 def test_kills_under_load(broker: BrokerProcess) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
@@ -75,6 +76,7 @@ def test_kills_under_load(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 @pytest.mark.alone
 @pytest.mark.parametrize("seed", range(3))
 def test_kills_under_load_for_a_minute(broker: BrokerProcess, seed: int) -> None:
@@ -84,6 +86,7 @@ def test_kills_under_load_for_a_minute(broker: BrokerProcess, seed: int) -> None
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_rounds_of_kills(broker: BrokerProcess, seed: int) -> None:
     total: Counter[str] = Counter()
