@@ -24,7 +24,6 @@ from kafkapy import AcknowledgeType, KafkaAdminClient, KafkaConsumer, KafkaProdu
 from kafkapy.admin import ConfigResource
 from kafkapy.coordinator.share.records import SHARE_RECORDS, SNAPSHOT, share_key_of
 from kafkapy.errors import KafkaError
-from kafkapy.testing.broker_process import BrokerProcess
 from kafkapy.types import TopicPartition
 
 KEYS = {
@@ -39,8 +38,8 @@ KEYS = {
     "group.share.record.lock.duration.ms": "600000",
     "group.share.max.record.lock.duration.ms": "600000",
 }
-"""Dead members end soon. No lock ends: the end of its connection gives a worker's records back, and a worker that stands
-still for long on a busy machine keeps them."""
+"""Dead members end soon. No lock ends: the end of its connection gives a worker's records back, and a worker that
+stands still for long on a busy machine keeps them."""
 STATES = "__share_group_state"
 BACKLOG = 1500
 STANDSTILL_S = 120.0
@@ -161,25 +160,33 @@ class Workers:
 
 
 class Queue:
-    """A topic and the share group of the same name, on a broker that runs."""
+    """A topic and the share group of the same name, on brokers that run."""
 
-    def __init__(self, broker: BrokerProcess, name: str, partitions: int, limit: int, source: random.Random) -> None:
-        self.broker = broker
+    def __init__(
+        self,
+        bootstrap: str,
+        folder: Path,
+        name: str,
+        partitions: int,
+        limit: int,
+        source: random.Random,
+        replicas: int = 1,
+    ) -> None:
+        """`limit`: of deliveries. The workers write below `folder`."""
+        self.bootstrap = bootstrap
         self.name = name
         self.partitions = partitions
         self.limit = limit
         self.source = source
-        self.broker_kills = 0
         self.values: dict[int, bytes] = {}
         """What was sent, by number."""
         with self.admin() as admin:
-            admin.create_topics({name: {"num_partitions": partitions, "replication_factor": 1}})
-            self.topic_id = UUID(admin.describe_topics([name])[0]["topic_id"])
+            admin.create_topics({name: {"num_partitions": partitions, "replication_factor": replicas}})
             keys = {"share.auto.offset.reset": "earliest", "share.delivery.count.limit": str(limit)}
             admin.alter_configs([ConfigResource("GROUP", name, keys)])
-        self.workers = Workers(Path(broker.data_dir) / name, broker.bootstrap, name, limit)
+        self.workers = Workers(folder / name, bootstrap, name, limit)
         self.producer = KafkaProducer(
-            bootstrap_servers=broker.bootstrap,
+            bootstrap_servers=bootstrap,
             linger_ms=2,
             delivery_timeout_ms=600_000,
             retry_backoff_ms=20,
@@ -189,7 +196,7 @@ class Queue:
 
     def admin(self) -> KafkaAdminClient:
         """A new client for one task."""
-        return KafkaAdminClient(bootstrap_servers=self.broker.bootstrap)
+        return KafkaAdminClient(bootstrap_servers=self.bootstrap)
 
     # --- load ---------------------------------------------------------------------------------------------------------
 
@@ -207,13 +214,8 @@ class Queue:
         if len(self.values) - self.workers.look() < BACKLOG:
             self.produce(self.source.randrange(1, 60))
 
-    def kill_something(self, broker_chance: float) -> None:
-        """Kills a worker or the broker, and starts it again."""
-        if self.source.random() < broker_chance:
-            self.broker.kill()
-            self.broker.start()
-            self.broker_kills += 1
-            return
+    def kill_worker(self) -> None:
+        """Kills one of the workers; another one takes its place."""
         self.workers.kill(self.source.choice(self.workers.running))
         self.workers.start(self.source.randrange(1 << 30))
 
@@ -241,7 +243,7 @@ class Queue:
             )
             self.workers.end()
             with KafkaShareConsumer(
-                self.name, bootstrap_servers=self.broker.bootstrap, group_id=self.name, fetch_max_wait_ms=100
+                self.name, bootstrap_servers=self.bootstrap, group_id=self.name, fetch_max_wait_ms=100
             ) as another:
                 records: list[Any] = []
 
@@ -257,7 +259,7 @@ class Queue:
     def records(self) -> dict[Place, bytes]:
         """Everything in the topic."""
         found: dict[Place, bytes] = {}
-        with KafkaConsumer(bootstrap_servers=self.broker.bootstrap, enable_auto_commit=False) as consumer:
+        with KafkaConsumer(bootstrap_servers=self.bootstrap, enable_auto_commit=False) as consumer:
             for place, value in read_all(consumer, self.name):
                 assert value is not None
                 found[place] = value[1]
@@ -266,12 +268,14 @@ class Queue:
     def final_states(self) -> dict[Place, tuple[int, int]]:
         """(state, delivery count) of each record that has its final state, from the broker's log of states."""
         final: dict[Place, tuple[int, int]] = {}
-        with KafkaConsumer(bootstrap_servers=self.broker.bootstrap, enable_auto_commit=False) as consumer:
+        with self.admin() as admin:
+            topic_id = UUID(admin.describe_topics([self.name])[0]["topic_id"])
+        with KafkaConsumer(bootstrap_servers=self.bootstrap, enable_auto_commit=False) as consumer:
             for _, (key, value) in read_all(consumer, STATES):
                 record = SHARE_RECORDS.decode(key or b"", value)
                 assert record is not None and record.key_version in (SNAPSHOT, 1)
                 whose = share_key_of(record)
-                if (whose.group_id, whose.topic_id) != (self.name, self.topic_id) or record.value is None:
+                if (whose.group_id, whose.topic_id) != (self.name, topic_id) or record.value is None:
                     continue
                 for batch in record.value.state_batches:  # type: ignore[attr-defined]
                     if batch.delivery_state in (ACKNOWLEDGED, ARCHIVED):
@@ -288,9 +292,7 @@ class Queue:
         done: dict[Place, Line] = {}
         delivered: dict[Place, int] = defaultdict(int)
         asked: dict[Place, set[int]] = defaultdict(set)
-        counted = Counter(
-            {"records": len(records), "worker kills": self.workers.killed, "broker kills": self.broker_kills}
-        )
+        counted = Counter({"records": len(records), "worker kills": self.workers.killed})
         for _, lines in self.workers.lines():
             for line in lines:
                 counted[line.kind] += 1

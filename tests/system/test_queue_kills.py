@@ -29,40 +29,51 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 def under_load(broker: BrokerProcess, seed: int, seconds: float, workers: int, pause_s: float) -> Counter[str]:
     """Kills for so many seconds, about one in `pause_s`; then everything must come to its end."""
     source = random.Random(seed)
-    queue = Queue(broker, "load", partitions=3, limit=source.choice([4, 6, 10]), source=source)
-    with closing(queue):
+    with closing(
+        Queue(broker.bootstrap, broker.data_dir, "load", partitions=3, limit=source.choice([4, 6, 10]), source=source)
+    ) as queue:
         for _ in range(workers):
             queue.workers.start(source.randrange(1 << 30))
+        broker_kills = 0
         end = time.monotonic() + seconds
         next_kill = time.monotonic() + source.random() * 2 * pause_s
         while time.monotonic() < end:
             queue.go_on()
             time.sleep(PAUSE_S)
             if time.monotonic() > next_kill:
-                queue.kill_something(broker_chance=0.2)
+                if source.random() < 0.2:
+                    restart(broker)
+                    broker_kills += 1
+                else:
+                    queue.kill_worker()
                 next_kill = time.monotonic() + source.random() * 2 * pause_s
         queue.finish()
-        return queue.check()
+        return queue.check() + Counter({"broker kills": broker_kills})
+
+
+def restart(broker: BrokerProcess) -> None:
+    broker.kill()
+    broker.start()
 
 
 def one_round(broker: BrokerProcess, number: int, source: random.Random) -> Counter[str]:
     """A short life of a queue with a death of the broker and some of workers in it."""
-    queue = Queue(broker, f"round-{number}", source.choice([1, 2]), source.choice([4, 10]), source)
-    with closing(queue):
+    partitions, limit = source.choice([1, 2]), source.choice([4, 10])
+    with closing(Queue(broker.bootstrap, broker.data_dir, f"round-{number}", partitions, limit, source)) as queue:
         for _ in range(3):
             queue.workers.start(source.randrange(1 << 30))
-        kills = [0.0, 0.0, 1.0]
+        kills = [queue.kill_worker, queue.kill_worker, lambda: restart(broker)]
         source.shuffle(kills)
-        for broker_chance in kills:
+        for kill in kills:
             queue.produce(source.randrange(20, 200))
             seen, until = queue.workers.look(), time.monotonic() + 5
-            # Mostly in the midst of work; but for a stalled queue a kill may also be the cure.
+            # Mostly in the midst of work; but the first workers may be slow to come.
             while queue.workers.look() == seen and time.monotonic() < until:
                 time.sleep(PAUSE_S)
             time.sleep(source.random() ** 2 * 0.2)
-            queue.kill_something(broker_chance)
+            kill()
         queue.finish()
-        return queue.check()
+        return queue.check() + Counter({"rounds": 1})
 
 
 @pytest.mark.timeout(1200)
