@@ -27,6 +27,7 @@ from interop.share_groups import (
     share_broker,
     start_worker,
 )
+from system.cluster.processes import wait_until as wait_for
 from waiting import wait_until
 
 from kafkapy import AcknowledgeType, KafkaAdminClient, KafkaProducer, KafkaShareConsumer
@@ -413,6 +414,7 @@ def test_workers_that_are_killed(kafka: Any, admin: KafkaAdminClient, queue: str
 
 
 @needs_java
+@pytest.mark.timeout(1800)
 def test_a_leader_dies(tmp_path: Path) -> None:
     """Two brokers; the one with the records and the group is killed, and the other one goes on."""
     with_jars(RELEASE)
@@ -434,7 +436,7 @@ def test_a_leader_dies(tmp_path: Path) -> None:
         "listeners": f"PLAINTEXT://127.0.0.1:{second.port}",
     }
     with first, second, KafkaAdminClient(bootstrap_servers=first.bootstrap) as admin:
-        wait_until(lambda: len(admin.describe_cluster()["brokers"]) == 2, "both brokers")
+        wait_for(lambda: len(admin.describe_cluster()["brokers"]) == 2, "both brokers")
         admin.create_topics({"jobs": {"assignments": {0: [2, 1], 1: [1, 2]}}})
         configure(admin, "workers", share_auto_offset_reset="earliest", share_record_lock_duration_ms=LOCK_MS)
         total = 2000
@@ -458,9 +460,9 @@ def test_a_leader_dies(tmp_path: Path) -> None:
                         accepted[record.partition, record.offset] += 1
 
             fill(bootstrap, "jobs", [b"%d" % n for n in range(total)], 2, linger_ms=0, batch_size=1000)
-            wait_until(lambda: step() or len(accepted) > 200, "the first records")  # type: ignore[func-returns-value]
+            wait_for(lambda: step() or len(accepted) > 200, "the first records")  # type: ignore[func-returns-value]
             second.kill()
-            wait_until(lambda: step() or len(seen) == total, "all records")  # type: ignore[func-returns-value]
+            wait_for(lambda: step() or len(seen) == total, "all records")  # type: ignore[func-returns-value]
             deadline = time.monotonic() + 30
             while len(accepted) < total and time.monotonic() < deadline:
                 step()
