@@ -129,16 +129,18 @@ class Workers:
         return self.accepted
 
     def end(self) -> None:
-        """SIGTERM to all; each ends by itself."""
+        """SIGTERM to all; each ends by itself, once it has begun."""
         for number in list(self.running):
+            wait_while_it_moves(self.files[number].exists, bool, f"worker {number} begins")
             status = self._order(f"end {number}")
             assert status == 0, f"worker {number} failed: {self.errors()}"
             self.running.remove(number)
 
     def close(self) -> None:
         """Ends the program, whatever has happened."""
-        for number in self.running:
-            self._order(f"kill {number}")
+        if self._program.poll() is None:
+            for number in self.running:
+                self._order(f"kill {number}")
         self.running.clear()
         assert self._program.stdin is not None and self._program.stdout is not None
         self._program.stdin.close()

@@ -40,15 +40,15 @@ class Worker:
     """One worker: polls, does the records, and acknowledges them in a manner that its seed decides."""
 
     def __init__(self, bootstrap: str, queue: str, limit: int, seed: int, path: str) -> None:
+        self._stopping = False
+        signal.signal(signal.SIGTERM, self._stop)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._random = random.Random(seed)
         self._limit = limit
-        self._stopping = False
         self._sent: dict[tuple[int, int], deque[AcknowledgeType]] = defaultdict(deque)
         """Acknowledgements without an outcome; a released record may come again before the outcome does."""
         self._commits = self._random.random() < 0.5
         """Whether it commits; otherwise the next poll sends the acknowledgements."""
-        signal.signal(signal.SIGTERM, self._stop)
         self._write([("B", 0, 0, 0)])
         self._consumer = self._connected(bootstrap, queue)
         self._consumer.set_acknowledgement_commit_callback(self._answered)
