@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from interop.conftest import JAVA, with_jars
 from peers.apache_kafka import ApacheKafka, compiled, jars
+from waiting import wait_until
 
-from kafkapy import KafkaAdminClient, KafkaProducer
+from kafkapy import ConsumerRecord, KafkaAdminClient, KafkaProducer, KafkaShareConsumer
 from kafkapy.admin import ConfigResource
+from kafkapy.errors import GroupIdNotFoundError
 from kafkapy.testing.broker_process import BrokerProcess
 
 RELEASE = "4.x"
@@ -67,6 +69,28 @@ def fill(bootstrap: str, topic: str, values: Iterable[bytes], partitions: int = 
             producer.send(topic, value, partition=(count - 1) % partitions)
         producer.flush()
     return count
+
+
+def read(consumer: KafkaShareConsumer, count: int = 1) -> list[ConsumerRecord]:
+    """The records of the polls until there are so many; in explicit mode of one poll."""
+    found: list[ConsumerRecord] = []
+
+    def got() -> bool:
+        found.extend(consumer.poll_batch(timeout_ms=300))
+        return len(found) >= count
+
+    wait_until(got, f"{count} records")
+    return found
+
+
+def lag(admin: KafkaAdminClient, group: str) -> int | None:
+    """The group's lag, None while the group or the lag of one partition is not known."""
+    try:
+        found = admin.list_share_group_offsets(group)[group]
+    except GroupIdNotFoundError:
+        return None
+    lags = [each.lag for each in found.values()]
+    return sum(each or 0 for each in lags) if lags and None not in lags else None
 
 
 def start_worker(bootstrap: str, group: str, topic: str, file: Path, way: str = "poll") -> subprocess.Popen[bytes]:

@@ -20,14 +20,17 @@ from interop.share_groups import (
     configure,
     fill,
     java_worker,
+    lag,
     lines_of,
     needs_java,
+    read,
     share_broker,
     start_worker,
 )
+from system.cluster.processes import wait_until as wait_for
 from waiting import wait_until
 
-from kafkapy import AcknowledgeType, ConsumerRecord, KafkaAdminClient, KafkaProducer, KafkaShareConsumer
+from kafkapy import AcknowledgeType, KafkaAdminClient, KafkaProducer, KafkaShareConsumer
 from kafkapy.aio import AIOKafkaShareConsumer
 from kafkapy.errors import (
     ErrorCode,
@@ -64,28 +67,6 @@ def queue(kafka: Any, admin: KafkaAdminClient, topic: str) -> str:
 def made(kafka: Any, queue: str, **keywords: Any) -> KafkaShareConsumer:
     wanted = {"bootstrap_servers": kafka.bootstrap, "group_id": queue, "fetch_max_wait_ms": 200}
     return KafkaShareConsumer(queue, **(wanted | keywords))
-
-
-def read(consumer: KafkaShareConsumer, count: int = 1) -> list[ConsumerRecord]:
-    """The records of the polls until there are so many; in explicit mode of one poll."""
-    found: list[ConsumerRecord] = []
-
-    def got() -> bool:
-        found.extend(consumer.poll_batch(timeout_ms=300))
-        return len(found) >= count
-
-    wait_until(got, f"{count} records")
-    return found
-
-
-def lag(admin: KafkaAdminClient, group: str) -> int | None:
-    """The group's lag, None while the group or the lag of one partition is not known."""
-    try:
-        found = admin.list_share_group_offsets(group)[group]
-    except GroupIdNotFoundError:
-        return None
-    lags = [each.lag for each in found.values()]
-    return sum(each or 0 for each in lags) if lags and None not in lags else None
 
 
 def start_of(admin: KafkaAdminClient, group: str) -> int:
@@ -433,6 +414,7 @@ def test_workers_that_are_killed(kafka: Any, admin: KafkaAdminClient, queue: str
 
 
 @needs_java
+@pytest.mark.timeout(1800)
 def test_a_leader_dies(tmp_path: Path) -> None:
     """Two brokers; the one with the records and the group is killed, and the other one goes on."""
     with_jars(RELEASE)
@@ -454,7 +436,7 @@ def test_a_leader_dies(tmp_path: Path) -> None:
         "listeners": f"PLAINTEXT://127.0.0.1:{second.port}",
     }
     with first, second, KafkaAdminClient(bootstrap_servers=first.bootstrap) as admin:
-        wait_until(lambda: len(admin.describe_cluster()["brokers"]) == 2, "both brokers")
+        wait_for(lambda: len(admin.describe_cluster()["brokers"]) == 2, "both brokers")
         admin.create_topics({"jobs": {"assignments": {0: [2, 1], 1: [1, 2]}}})
         configure(admin, "workers", share_auto_offset_reset="earliest", share_record_lock_duration_ms=LOCK_MS)
         total = 2000
@@ -478,9 +460,9 @@ def test_a_leader_dies(tmp_path: Path) -> None:
                         accepted[record.partition, record.offset] += 1
 
             fill(bootstrap, "jobs", [b"%d" % n for n in range(total)], 2, linger_ms=0, batch_size=1000)
-            wait_until(lambda: step() or len(accepted) > 200, "the first records")  # type: ignore[func-returns-value]
+            wait_for(lambda: step() or len(accepted) > 200, "the first records")  # type: ignore[func-returns-value]
             second.kill()
-            wait_until(lambda: step() or len(seen) == total, "all records")  # type: ignore[func-returns-value]
+            wait_for(lambda: step() or len(seen) == total, "all records")  # type: ignore[func-returns-value]
             deadline = time.monotonic() + 30
             while len(accepted) < total and time.monotonic() < deadline:
                 step()

@@ -271,7 +271,9 @@ class ShareLife(RuleBasedStateMachine):
             self.finish_write(True)
 
 
+@pytest.mark.timeout(1800)
 def test_any_life_of_a_share_partition() -> None:
+    """It takes minutes with a sanitizer on a busy machine."""
     run_state_machine_as_test(ShareLife, settings=settings(max_examples=2000, stateful_step_count=12, **CHEAP))
 
 

@@ -382,6 +382,7 @@ def test_columns_take_only_chunks_of_acquired_records() -> None:
 # --- against a model --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(1800)
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.large_base_example])
 @given(st.data())
 def test_any_use_against_a_model(data: st.DataObject) -> None:
