@@ -19,3 +19,4 @@ cdef class StateWrite:
     cdef ShareWrite* content
     cdef bint finished
     cdef int end(self, int16_t error, bint close) except -1
+    cdef list changes(self, bint held)

@@ -60,7 +60,7 @@ from kafkapy._speedups.requests.share.session cimport (
     share_session_unref,
     share_sessions_take,
 )
-from kafkapy._speedups.share.layout cimport AcquiredRange, ShareDescription, StateBatch
+from kafkapy._speedups.share.layout cimport AcquiredRange, ShareDescription, StateBatch, StateChange
 from kafkapy._speedups.share.partition cimport (
     SharePartitionState,
     share_archiving,
@@ -168,26 +168,21 @@ cdef class StateWrite:
         """The records behind the start offset that are delivered no more."""
         return self.content.delivery_complete
 
+    cdef list changes(self, bint held):
+        cdef vector[StateChange]* all = &self.content.changes
+        cdef size_t i
+        return [(all[0][i].first, all[0][i].last, all[0][i].state, all[0][i].delivery_count)
+                for i in range(all.size()) if not (held and all[0][i].pending)]
+
     @property
     def batches(self):
         """[(first, last, state, delivery count), ...] in the order of offsets."""
-        cdef size_t i
-        return [
-            (self.content.changes[i].first, self.content.changes[i].last, self.content.changes[i].state,
-             self.content.changes[i].delivery_count)
-            for i in range(self.content.changes.size())
-        ]
+        return self.changes(False)
 
     @property
     def held(self):
         """Those of `batches` that hold although the write fails: time-outs of locks."""
-        cdef size_t i
-        return [
-            (self.content.changes[i].first, self.content.changes[i].last, self.content.changes[i].state,
-             self.content.changes[i].delivery_count)
-            for i in range(self.content.changes.size())
-            if not self.content.changes[i].pending
-        ]
+        return self.changes(True)
 
     def finish(self, int16_t error=0, bint close=False):
         """Ends the write with an error for the acknowledgements in it, 0: it is stored. close: nobody goes on with this
