@@ -21,7 +21,8 @@ from work.session import Metrics, Session
 
 MEMBERS = (1, 8, 64)
 PARTITIONS = (1, 12)
-RECORD_SIZES = (100, 1000)
+RECORD_SIZES = {100: 32 << 20, 1000: 128 << 20}
+"""Bytes of the topics that are drained, by size of a record: 64 members take 32,000 records at once."""
 BATCH_BYTES = 16 << 10
 ALTER_CONFIGS, FIND_COORDINATOR, GROUP_RESOURCE, SET = 1, 1, 32, 0
 MOST_RECORDS = 500
@@ -48,7 +49,7 @@ def share_groups(session: Session) -> None:
             session.running(with_limit=False, overrides=QUICK_HEARTBEATS) as brokers,
             session.folder("frames") as folder,
         ):
-            for size in RECORD_SIZES[:1] if session.smoke else RECORD_SIZES:
+            for size in list(RECORD_SIZES)[: 1 if session.smoke else None]:
                 for partitions in PARTITIONS:
                     _drains(session, brokers, size, partitions)
             for partitions in PARTITIONS[:1] if session.smoke else PARTITIONS:
@@ -86,7 +87,7 @@ def _drains(session: Session, brokers: dict[str, Any], size: int, partitions: in
 def _fill(session: Session, broker: Any, topic: str, partitions: int, size: int) -> int:
     """The topic with batches of 16 KB; returns the number of its records."""
     batch, _ = batch_of_size(BATCH_BYTES, size, 11)
-    total = int(session.seconds(32 << 20, 2 << 20))
+    total = int(session.seconds(RECORD_SIZES[size], 2 << 20))
     with Client(broker.port) as client:
         client.create_topic(topic, partitions)
         for number in range(total // BATCH_BYTES):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from typing import Any
 
 import pytest
@@ -207,6 +208,32 @@ def test_an_acknowledgement_is_answered_when_its_write_has_ended(shares: ShareBr
     write.finish()
     assert exchange.wakes == 1
     assert acknowledged(member.acknowledge_reply(exchange.resume())) == {0: 0}
+
+
+def test_the_end_of_a_write_wakes_the_loop_only_for_another_one(shares: ShareBroker) -> None:
+    (log,) = shares.topic("t")
+    for _ in range(2):
+        log.append_as_leader(shares.batch(b"a"))
+    member, other = shares.member("m"), shares.member("n")
+    for each in (member, other):
+        assert ranges(each.fetch([T], max_records=1))
+    shares.held = True
+    member.acknowledge_exchange({T: [(0, 0, [ACCEPT])]})
+    shares.serve()
+    exchange = other.acknowledge_exchange({T: [(1, 1, [ACCEPT])]})
+    assert not is_readable(shares)
+    shares.writes.pop().finish()
+    assert is_readable(shares), "the second acknowledgement waits for its write"
+    shares.serve()
+    (write,) = shares.writes
+    write.finish()
+    assert exchange.wakes == 1
+    assert not is_readable(shares), "the write made room, and there is nothing more to write"
+
+
+def is_readable(shares: ShareBroker) -> bool:
+    """Whether the control loop is to take something."""
+    return bool(select.select([shares.shares.fileno()], [], [], 0)[0])
 
 
 def test_a_failed_write_takes_the_acknowledgement_back(shares: ShareBroker) -> None:
