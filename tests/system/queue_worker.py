@@ -138,6 +138,9 @@ def main(bootstrap: str, queue: str, limit: str) -> None:
             pid = running.pop(number)
             os.kill(pid, signal.SIGKILL if order == "kill" else signal.SIGTERM)
             print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    # The test has ended, perhaps in a hurry.
+    for pid in running.values():
+        os.kill(pid, signal.SIGKILL)
 
 
 def child(*arguments: Any) -> None:

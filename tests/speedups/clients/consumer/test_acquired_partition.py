@@ -383,7 +383,11 @@ def test_columns_take_only_chunks_of_acquired_records() -> None:
 
 
 @pytest.mark.timeout(1800)
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.large_base_example])
+@settings(
+    max_examples=400,
+    deadline=None,
+    suppress_health_check=[HealthCheck.large_base_example, HealthCheck.data_too_large, HealthCheck.too_slow],
+)
 @given(st.data())
 def test_any_use_against_a_model(data: st.DataObject) -> None:
     """Batches with holes, any ranges, and any order of reads, acknowledgements and collections."""
