@@ -33,6 +33,11 @@ VERSIONS = {name: RELEASES[name] for name in os.environ.get("KAFKAPY_PEER_VERSIO
 """The releases that are tested with in this run."""
 WITH_ZOOKEEPER = ("2.", "3.0", "3.1", "3.2")
 """Releases without a KRaft for production."""
+WITHOUT_QUEUES = ("2.", "3.", "4.0")
+QUEUES = {
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
 CACHE = Path(os.environ.get("KAFKAPY_PEER_CACHE", Path(__file__).parents[2] / ".cache" / "peers"))
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -236,6 +241,7 @@ class ApacheKafka:
 
             self._own_zookeeper = ZooKeeper(self.data_dir / "zookeeper").__enter__()
             self.zookeeper = self._own_zookeeper.connect
+        release = RELEASES.get(self.version, self.version)
         roles = self._zookeeper_keys() if self.zookeeper else self._kraft_keys()
         keys = {
             **roles,
@@ -244,8 +250,7 @@ class ApacheKafka:
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
+            **({} if release.startswith(WITHOUT_QUEUES) else QUEUES),
             "group.initial.rebalance.delay.ms": "0",
         } | self.overrides
         config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))

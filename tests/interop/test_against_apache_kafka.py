@@ -31,7 +31,7 @@ for scenarios in pkgutil.iter_modules(differential.__path__, f"{differential.__n
 COMPARED = os.environ.get("KAFKAPY_PEER_VERSIONS", "3.9,4.1").split(",")
 """Not the newest yet: 4.4 answers ListOffsets with odd isolation levels and some exchanges of groups and fetch sessions
 in ways of its own. KAFKAPY_PEER_VERSIONS=3.9,4.x shows them."""
-OVERRIDES = {"log.retention.check.interval.ms": "3600000", "log.retention.hours": "-1"}
+OVERRIDES = {"log.retention.check.interval.ms": "3600000", "log.retention.ms": "-1"}
 """Nothing is deleted behind a scenario's back, 30 seconds after the start or later: its records are years old."""
 
 
@@ -41,8 +41,7 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Peer]]:
     for version in COMPARED:
         with_jars(version)
     place: Path = tmp_path_factory.mktemp("differential")
-    queues = {"share.coordinator.state.topic.replication.factor": "3", "share.coordinator.state.topic.min.isr": "2"}
-    brokers: list[Any] = [BrokerProcess(place / "kafkapy", OVERRIDES | queues)]
+    brokers: list[Any] = [BrokerProcess(place / "kafkapy", OVERRIDES)]
     brokers += [ApacheKafka(version, place / version, OVERRIDES) for version in sorted(COMPARED)]
     try:
         made = [
