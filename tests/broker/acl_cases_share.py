@@ -24,6 +24,7 @@ from broker.acl_case import (
 )
 from broker.acting import ActingClient
 
+from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kafkapy.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from kafkapy.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
@@ -192,15 +193,17 @@ def share_fetch(client: ActingClient, world: World, version: int) -> Any:
 
 @case(
     ApiKeys.SHARE_ACKNOWLEDGE,
-    "nothing",
+    "a record that is not acquired",
     READ_GROUP,
     READ_TOPIC,
     denied=[(GROUP_DENIED, []), (OK, [TOPIC_DENIED])],
-    allowed=(OK, [OK]),
+    allowed=(OK, [ErrorCode.INVALID_RECORD_STATE]),
 )
 def share_acknowledge(client: ActingClient, world: World, version: int) -> Any:
     share_fetch_response(client, world, version)
-    entry = ShareAcknowledgeRequest.Topic.Partition(partition_index=0, acknowledgement_batches=[])
+    made = ShareAcknowledgeRequest.Topic.Partition
+    accepted = made.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[1])
+    entry = made(partition_index=0, acknowledgement_batches=[accepted])
     topic = ShareAcknowledgeRequest.Topic(topic_id=world.topic_id, partitions=[entry])
     request = ShareAcknowledgeRequest(group_id=world.group, member_id="a-member", share_session_epoch=1, topics=[topic])
     response = client(request, version)

@@ -105,7 +105,7 @@ cdef struct ShareCounters:          # atomics
     int64_t expired                 # share partitions with time-outs of locks
 
 cdef enum:
-    RELEASES_A_TURN = 256
+    RELEASES_A_TURN = 64
 
 cdef struct SharePartKey:
     uint8_t topic_id[16]

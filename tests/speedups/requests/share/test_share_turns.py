@@ -13,7 +13,7 @@ from kafkapy.errors import ErrorCode
 from kafkapy.records.control import build_end_transaction_marker
 
 ACCEPT, ARCHIVING = 1, 3
-MANY, A_TURN = 600, 256
+MANY, A_TURN = 150, 64
 T = ("t", 0)
 
 
@@ -96,7 +96,7 @@ def readable(shares: ShareBroker) -> list[int]:
 
 @pytest.fixture
 def many() -> Iterator[ShareBroker]:
-    """A broker with 600 share-partitions; "m" has acquired a record of each."""
+    """A broker with 150 share-partitions; "m" has acquired a record of each."""
     shares = ShareBroker(max_partitions=10_000)
     shares.logs = shares.topic("many", MANY)
     for log in shares.logs:
@@ -106,6 +106,7 @@ def many() -> Iterator[ShareBroker]:
     assert acquired(shares) == MANY
     yield shares
     shares.shares.close()
+    shares.logs.clear()
 
 
 def acquired(shares: ShareBroker) -> int:
