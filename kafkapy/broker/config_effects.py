@@ -1,4 +1,4 @@
-"""Warnings about configuration keys that are set and have no effect, or make the broker slower.
+"""Warnings about configuration keys that have no effect, or make the broker slower.
 
 The broker logs them at start, and when a key is set later.
 """
