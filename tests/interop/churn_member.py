@@ -11,6 +11,7 @@ last offset; `refused` with what a commit was answered; `started` once it can be
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -152,7 +153,9 @@ def kafka_python(journal: Journal, bootstrap: str, group: str, topic: str, proto
             break
         except kafka.errors.KafkaTimeoutError:
             continue  # the broker is just away
-    read_as_kafka_python(kafka, kafka.errors, consumer, journal, topic, KAFKA_PYTHON_POLL_S)
+    # poll() and close() fail when the broker goes away while they look for the coordinator.
+    away = (kafka.errors.KafkaConnectionError,)
+    read_as_kafka_python(kafka, kafka.errors, consumer, journal, topic, KAFKA_PYTHON_POLL_S, away)
 
 
 def our_own(journal: Journal, bootstrap: str, group: str, topic: str, protocol: str) -> None:
@@ -175,8 +178,19 @@ def our_own(journal: Journal, bootstrap: str, group: str, topic: str, protocol: 
     read_as_kafka_python(kafkapy, kafkapy.errors, consumer, journal, topic, POLL_S)
 
 
-def read_as_kafka_python(kafka: Any, errors: Any, consumer: Any, journal: Journal, topic: str, poll_s: float) -> None:
-    """Reads until it is told to stop, with the methods that kafka-python's consumer and ours have."""
+def read_as_kafka_python(
+    kafka: Any,
+    errors: Any,
+    consumer: Any,
+    journal: Journal,
+    topic: str,
+    poll_s: float,
+    away: tuple[type[Exception], ...] = (),
+) -> None:
+    """Reads until it is told to stop, with the methods that kafka-python's consumer and ours have.
+
+    Errors of `away` are tried again.
+    """
 
     def told(event: str, partitions: Iterable[Any]) -> None:
         metadata = consumer.group_metadata()
@@ -195,8 +209,9 @@ def read_as_kafka_python(kafka: Any, errors: Any, consumer: Any, journal: Journa
     consumer.subscribe([topic], listener=Listener())
     while not journal.stopping:
         found: dict[int, list[int]] = {}
-        for partition, messages in consumer.poll(timeout_ms=int(poll_s * 1000)).items():
-            found[partition.partition] = [message.offset for message in messages]
+        with contextlib.suppress(*away):
+            for partition, messages in consumer.poll(timeout_ms=int(poll_s * 1000)).items():
+                found[partition.partition] = [message.offset for message in messages]
         journal.read(found)
         if journal.pending:
             offsets = {
@@ -208,7 +223,8 @@ def read_as_kafka_python(kafka: Any, errors: Any, consumer: Any, journal: Journa
                 journal.pending.clear()
             except errors.KafkaError as refused:
                 journal.write("refused", why=type(refused).__name__)
-    consumer.close()
+    with contextlib.suppress(*away):
+        consumer.close()
 
 
 def aio_kafka(journal: Journal, bootstrap: str, group: str, topic: str, protocol: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import select
 from collections.abc import Iterator
 
@@ -95,7 +96,14 @@ def readable(shares: ShareBroker) -> list[int]:
 
 
 @pytest.fixture
-def many() -> Iterator[ShareBroker]:
+def collected() -> Iterator[None]:
+    """Each log has open descriptors until it is collected."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def many(collected: None) -> Iterator[ShareBroker]:
     """A broker with 150 share-partitions; "m" has acquired a record of each."""
     shares = ShareBroker(max_partitions=10_000)
     shares.logs = shares.topic("many", MANY)
