@@ -19,6 +19,7 @@ from interop.client_defects import defect_of
 from interop.members import Member
 from peers.apache_kafka import VERSIONS, ApacheKafka, PeerMissingError, jars, java
 
+from kafkapy import KafkaAdminClient
 from kafkapy.testing.broker_process import BrokerProcess
 
 PEER = os.environ.get("KAFKAPY_INTEROP_PEER", "")
@@ -29,6 +30,8 @@ JAVA = [
     ),
 ]
 """The marks of tests that need them."""
+SHARE_KINDS = ["kafkapy", pytest.param("apache-kafka", marks=JAVA)]
+"""The brokers that tests of share groups run on."""
 _OPTION_RENAMED = re.compile(r"^(?:Warning: |Option )--\S+ (?:is|has been) deprecated.*\n", re.MULTILINE)
 
 
@@ -53,6 +56,32 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     yield running
     running.stop()
     running.remove()
+
+
+@pytest.fixture(scope="module", params=SHARE_KINDS)
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One broker with share groups, of each kind."""
+    from interop.share_groups import share_broker  # which needs this module
+
+    with share_broker(request.param, tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def admin(kafka: Any) -> Iterator[KafkaAdminClient]:
+    """An admin client of `kafka`."""
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap) as client:
+        yield client
+
+
+@pytest.fixture
+def queue(admin: KafkaAdminClient, topic: str) -> str:
+    """A topic of one partition, and a group of the same name that reads it from its beginning."""
+    from interop.share_groups import configure
+
+    admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
+    configure(admin, topic, share_auto_offset_reset="earliest")
+    return topic
 
 
 def with_jars(version: str) -> str:

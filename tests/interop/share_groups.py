@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from interop.conftest import JAVA, with_jars
 from peers.apache_kafka import ApacheKafka, compiled, jars
 from waiting import wait_until
@@ -33,8 +32,6 @@ KEYS = {
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.record.lock.duration.ms": "30000",
 }
-KINDS = ["kafkapy", pytest.param("apache-kafka", marks=JAVA)]
-"""The brokers that tests run on."""
 WORKER = Path(__file__).parent / "share_worker.py"
 JAVA_WORKER = Path(__file__).parent / "java" / "ShareWorker.java"
 

@@ -4,40 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka import AcknowledgeType, ShareConsumer
-from interop.share_groups import KINDS, LOCK_MS, configure, fill, lag, read, share_broker
+from interop.share_groups import LOCK_MS, configure, fill, lag, read
 from waiting import wait_until
 
 from kafkapy import KafkaAdminClient, KafkaProducer, KafkaShareConsumer
 from kafkapy.errors import ErrorCode
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with share_broker(request.param, tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def admin(kafka: Any) -> Iterator[KafkaAdminClient]:
-    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap) as client:
-        yield client
-
-
-@pytest.fixture
-def queue(admin: KafkaAdminClient, topic: str) -> str:
-    """A topic of one partition, and a group of the same name that reads it from its beginning."""
-    admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
-    configure(admin, topic, share_auto_offset_reset="earliest")
-    return topic
 
 
 def made(kafka: Any, queue: str, *topics: str, **keywords: Any) -> ShareConsumer:

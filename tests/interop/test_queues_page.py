@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.share_groups import KINDS, LOCK_MS, configure, fill, share_broker
+from interop.share_groups import LOCK_MS, configure, fill
 from waiting import wait_until
 
 from kafkapy import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -21,18 +21,6 @@ from kafkapy import KafkaAdminClient, KafkaConsumer, TopicPartition
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "queues.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with share_broker(request.param, tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def admin(kafka: Any) -> Iterator[KafkaAdminClient]:
-    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap) as client:
-        yield client
 
 
 class Desk:

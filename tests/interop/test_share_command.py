@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from interop.conftest import run_java
-from interop.share_groups import KINDS, RELEASE, configure, fill, needs_java, share_broker
+from interop.share_groups import RELEASE, configure, fill, needs_java
 from tools.conftest import CommandLine
 
 from kafkapy import KafkaAdminClient, KafkaShareConsumer, TopicPartition
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with share_broker(request.param, tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def admin(kafka: Any) -> Iterator[KafkaAdminClient]:
-    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap) as client:
-        yield client
 
 
 @pytest.fixture(autouse=True)

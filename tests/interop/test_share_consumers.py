@@ -7,14 +7,12 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from interop.conftest import with_jars
 from interop.share_groups import (
-    KINDS,
     LOCK_MS,
     RELEASE,
     configure,
@@ -42,26 +40,6 @@ from kafkapy.errors import (
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
 
 ACCEPT, RELEASE_IT, REJECT, RENEW = AcknowledgeType
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with share_broker(request.param, tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def admin(kafka: Any) -> Iterator[KafkaAdminClient]:
-    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap) as client:
-        yield client
-
-
-@pytest.fixture
-def queue(kafka: Any, admin: KafkaAdminClient, topic: str) -> str:
-    """A topic of one partition, and a group of the same name that reads it from its beginning."""
-    admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
-    configure(admin, topic, share_auto_offset_reset="earliest")
-    return topic
 
 
 def made(kafka: Any, queue: str, **keywords: Any) -> KafkaShareConsumer:

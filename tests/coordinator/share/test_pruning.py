@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from coordinator.share.conftest import KEY, OTHER, TOPIC, ShareBench
+from coordinator.share.conftest import KEY, OTHER, PARTITION, TOPIC, ShareBench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,6 +52,24 @@ def test_a_log_that_nobody_needs_is_deleted_as_a_whole(bench: ShareBench) -> Non
     bench.initialize()
     bench.restart()
     assert KEY in bench.shard.states
+
+
+def test_a_log_that_begins_with_an_update_is_kept_until_there_is_a_snapshot() -> None:
+    bench = ShareBench(updates_per_snapshot=4)
+    bench.initialize()
+    busy(bench, 1)
+    bench.initialize(COLD)
+    bench.writer.log_starts[PARTITION] = 1  # without the first snapshot
+    bench.restart()
+    assert bench.shard.needed_from == 1
+    bench.coordinator.prune()
+    bench.clock.run()
+    before = bench.states()
+    assert KEY in before
+    bench.restart()
+    assert bench.states() == before
+    bench.initialize(state_epoch=2)
+    assert bench.shard.needed_from == 2, "the snapshot of the cold one"
 
 
 def test_only_what_is_committed_makes_other_records_redundant() -> None:

@@ -31,7 +31,7 @@ from kafkapy._speedups.log.layout cimport (
     wake_function,
 )
 from kafkapy._speedups.log.state cimport log_ref, log_remove_waiters, log_unref, log_wait
-from kafkapy._speedups.requests.fetch_session cimport CachedPartition
+from kafkapy._speedups.requests.fetch_session cimport FINAL_EPOCH, CachedPartition
 from kafkapy._speedups.requests.share.session cimport (
     ShareSession,
     ShareSessionPointer,
@@ -495,7 +495,7 @@ cdef void release_session(ShareTableState* table, ShareSession* session, size_t*
     cdef SharePartKey key
     cdef CachedPartition* partition
     pthread_mutex_lock(&session.partitions.mutex)
-    session.partitions.epoch = -1
+    session.partitions.epoch = FINAL_EPOCH
     partition = session.partitions.first
     while partition != NULL:
         if at_once[0] > 0:

@@ -186,7 +186,8 @@ class ShareGroups:
         outcomes, topics = await self._write(
             group_id, lambda shard, _: shard.share_offsets.begin_deletion(group_id, existing)
         )
-        unknown = TopicOutcome(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.message)
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = TopicOutcome(None, missing, missing.message)
         errors = await self._offsets.delete(group_id, topics)
         gone = frozenset(topic_id for topic_id, error in errors.items() if error is ErrorCode.NONE)
         await self._write(group_id, lambda shard, _: shard.share_offsets.end_deletion(group_id, topics, gone))

@@ -125,8 +125,8 @@ class ShareOffsetOperations:
     ) -> Result[tuple[dict[str, TopicOutcome], dict[UUID, StateTopic]]]:
         """Write topics as deleting.
 
-        The reply has the outcomes of refused topics by name, and the partitions of the others. GROUP_ID_NOT_FOUND,
-        NON_EMPTY_GROUP.
+        The reply has the outcomes of refused topics by name, and the partitions of the others; unknown topics are in
+        neither. GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
         group = _empty(self._rebalance.get(group_id))
         snapshot, state = self._metadata(), group.state_partitions
@@ -135,9 +135,8 @@ class ShareOffsetOperations:
         for name in names:
             topic = snapshot.topics.get(name)
             if topic is None:
-                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                refused[name] = TopicOutcome(None, unknown, unknown.message)
-            elif topic.topic_id in state.initialized or topic.topic_id in state.deleting:
+                continue
+            if topic.topic_id in state.initialized or topic.topic_id in state.deleting:
                 topics[topic.topic_id] = StateTopic(name, state.all_of(topic.topic_id, snapshot))
             else:
                 refused[name] = NOTHING_TO_DELETE
