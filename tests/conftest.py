@@ -6,6 +6,8 @@ import os
 import signal
 import time
 
+import logger_state
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No test depends on how fast the machine is.
@@ -13,9 +15,10 @@ settings.register_profile("untimed", settings(), deadline=None, suppress_health_
 settings.load_profile("untimed")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A shell that runs the tests in the background has them ignore Ctrl-C, and so would the programs they start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    logger_state.register(config)
     # Local time is not UTC, so that a time without zone that is read or written as the other one is noticed. Processes
     # that tests start inherit it. TZ chooses another zone.
     os.environ.setdefault("TZ", "TST-5:45")

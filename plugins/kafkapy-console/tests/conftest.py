@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 
+import logger_state
 import pytest
 
 from kafkapy import KafkaProducer, testing
@@ -17,6 +18,10 @@ collect_ignore_glob = ["test_*.py"] if MISSING else []
 if not MISSING:
     from console_site import Person, serving
     from kafkapy_console.settings import Settings
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    logger_state.register(config)
 
 
 def pytest_report_header() -> list[str]:

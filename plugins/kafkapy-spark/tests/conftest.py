@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import logger_state
 import pytest
 from clients.transaction_protocol import protocol as protocol
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,10 @@ from kafkapy.types import TopicPartition
 
 settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    logger_state.register(config)
 
 
 @pytest.fixture(scope="session")
