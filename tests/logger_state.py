@@ -12,7 +12,7 @@ State = tuple[int, bool, bool]
 
 def _states() -> dict[str, State]:
     root = logging.getLogger()
-    loggers = {"": root, **{name: each for name, each in root.manager.loggerDict.items()}}
+    loggers = {"": root, **root.manager.loggerDict}
     return {
         name: (each.level, each.propagate, each.disabled)
         for name, each in loggers.items()
