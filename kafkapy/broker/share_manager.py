@@ -23,7 +23,8 @@ from kafkapy.errors import ErrorCode, code_of
 from kafkapy.types import IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.requests.share.table import ShareTable, StateWrite
+    from kafkapy._speedups.requests.share.state_write import StateWrite
+    from kafkapy._speedups.requests.share.table import ShareTable
     from kafkapy.coordinator.group.share.config import ShareGroupConfigs
     from kafkapy.coordinator.result import Later
     from kafkapy.coordinator.share.persister import Persister
@@ -114,6 +115,8 @@ class ShareManager:
         self._loads: deque[Load] = deque()
         self._writes: deque[StateWrite] = deque()
         self._working = False
+        self._stored: list[StateWrite] = []
+        """Finished writes, whose share partitions get a lease at the end of the turn."""
         self._emptied: set[str] = set()
         """Groups without a session here; their share partitions go when the writes have ended."""
         self._known: dict[str, tuple[int, int, int, bool, bool, bool]] = {}
@@ -205,6 +208,17 @@ class ShareManager:
         write.finish()
         if letters:
             self._bury_all(write, letters)
+        if not self._stored:
+            asyncio.get_running_loop().call_soon(self._lend)
+        self._stored.append(write)
+
+    def _lend(self) -> None:
+        """Let network threads store what follows the writes that have ended; see Persister.lend."""
+        stored, self._stored = self._stored, []
+        if not self._stopped:
+            persister = self._persister()
+            for write in stored:
+                persister.lend(share_key(*write.key), write)
 
     def _not_written(self, write: StateWrite, error: BaseException) -> None:
         code = code_of(error)

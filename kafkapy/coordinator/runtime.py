@@ -151,6 +151,15 @@ class CoordinatorRuntime(Generic[S]):
         """Every partition led here, and the state of its shard. Any thread."""
         return {number: each.state for number, each in list(self._hosted.items())}
 
+    def at_rest(self, partition: int) -> tuple[S, int] | None:
+        """A loaded shard all of whose records are committed, and the epoch of its leadership; else None."""
+        hosted = self._hosted.get(partition)
+        if hosted is None or hosted.state is not ShardState.ACTIVE or hosted.appending:
+            return None
+        if hosted.unwritten or hosted.uncommitted or hosted.turns:
+            return None
+        return hosted.shard, hosted.leader_epoch
+
     # --- leadership -------------------------------------------------------------------------------------------------
 
     def on_leadership_change(self, partition: TopicPartition, leader_epoch: int, leads: bool) -> None:

@@ -109,6 +109,12 @@ class PartitionWriter(Protocol):
         NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
         """
 
+    def lendable(self, partition: TopicPartition) -> PartitionLog | None:
+        """The log for appends of the data plane beside those of the coordinator.
+
+        None when this broker does not lead it, or the data plane cannot append to it.
+        """
+
     def on_committed(self, listener: CommittedListener) -> None:
         """Call the listener when an append may have become committed.
 
@@ -269,6 +275,11 @@ class PartitionLogWriter:
             log.flush()
         except OSError as error:
             raise errors.KafkaStorageError(f"The log of {partition} cannot be synced: {error}") from error
+
+    def lendable(self, partition: TopicPartition) -> PartitionLog | None:
+        """See PartitionWriter."""
+        log = self._replicas.log(partition)
+        return log if log is not None and log.is_leader else None
 
     def on_committed(self, listener: CommittedListener) -> None:
         """See PartitionWriter."""

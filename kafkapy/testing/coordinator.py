@@ -226,6 +226,9 @@ class MemoryWriter:
             raise self.sync_failure
         self.synced[partition] = self.ends.get(partition, 0)
 
+    def lendable(self, partition: TopicPartition) -> None:
+        """See PartitionWriter."""
+
     def on_committed(self, listener: CommittedListener) -> None:
         """See PartitionWriter."""
         self._listeners.append(listener)

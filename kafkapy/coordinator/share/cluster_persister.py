@@ -38,6 +38,7 @@ from kafkapy.protocol.messages.read_share_group_state_summary import ReadShareGr
 from kafkapy.protocol.messages.write_share_group_state import WriteShareGroupStateRequest
 
 if TYPE_CHECKING:
+    from kafkapy._speedups.requests.share.state_write import StateWrite
     from kafkapy.coordinator.share.persister import Persister
 
 logger = logging.getLogger("kafka.server.share.Persister")
@@ -214,6 +215,11 @@ class ClusterPersister:
     ) -> Later[None]:
         """See Persister."""
         return self._begin(_WRITE, key, state_epoch, leader_epoch, start_offset, delivery_complete, batches)
+
+    def lend(self, key: ShareKey, write: StateWrite) -> None:
+        """See Persister."""
+        if self._coordinator_of(key) == self._broker_id:
+            self._local.lend(key, write)
 
     def delete(self, key: ShareKey) -> Later[None]:
         """See Persister."""

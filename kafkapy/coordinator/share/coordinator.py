@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from kafkapy.coordinator.clock import Clock
@@ -25,6 +25,10 @@ from kafkapy.coordinator.share.state import ShareKey, ShareState, ShareSummary, 
 from kafkapy.coordinator.writer import PartitionWriter
 from kafkapy.metadata.topic_names import SHARE_GROUP_STATE_TOPIC
 from kafkapy.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.requests.share.lease import StateLease
+    from kafkapy._speedups.requests.share.state_write import StateWrite
 
 logger = logging.getLogger("kafka.coordinator.share.ShareCoordinator")
 
@@ -62,6 +66,8 @@ class ShareCoordinator:
         """The offset below which records were deleted, by partition."""
         self._is_gone = is_gone
         self._delete_records = delete_records
+        self._writer = writer
+        self._abandoned: dict[ShareKey, StateLease] = {}
         self._suspects: set[UUID] = set()
         """Topics of share-partitions that were not known at the last check."""
         self.runtime: CoordinatorRuntime[ShareShard] = CoordinatorRuntime(
@@ -78,7 +84,7 @@ class ShareCoordinator:
         )
 
     def _make_shard(self, context: ShardContext[ShareShard], exists: Callable[[UUID, int], bool]) -> ShareShard:
-        return ShareShard(context, self.config, exists)
+        return ShareShard(context, self.config, exists, self._abandoned)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -141,6 +147,15 @@ class ShareCoordinator:
     def _written(self, started_ms: int, written: Later[None]) -> None:
         hide_too_large(written)
         self.write_times.add(self.runtime.clock.monotonic_ms() - started_ms)
+
+    def lend(self, key: ShareKey, write: StateWrite) -> None:
+        """See Persister."""
+        partition = self.partition_for(key)
+        found = None if self.config.compression else self.runtime.at_rest(partition)
+        log = None if found is None else self._writer.lendable(TopicPartition(SHARE_GROUP_STATE_TOPIC, partition))
+        if found is not None and log is not None:
+            shard, leader_epoch = found
+            shard.lend(key, write, log, leader_epoch)
 
     def delete(self, key: ShareKey) -> Later[None]:
         """See Persister."""

@@ -6,10 +6,13 @@ Source: org.apache.kafka.server.share.persister.Persister.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kafkapy.coordinator.result import Later
 from kafkapy.coordinator.share.state import ShareKey, ShareState, ShareSummary, StateBatch
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.requests.share.state_write import StateWrite
 
 
 class Persister(Protocol):
@@ -55,6 +58,13 @@ class Persister(Protocol):
         and of equal counts the higher state. The start offset never goes back: -1 leaves it as it is. A leader reads
         before it writes. FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH; INVALID_REQUEST for a share-partition that was never
         initialized.
+        """
+
+    def lend(self, key: ShareKey, write: StateWrite) -> None:
+        """Let network threads store the share-partition's next writes themselves, where that can be.
+
+        `write` is one of the share-partition that is stored and finished. Nothing happens when another broker has the
+        state, or its log waits for other replicas.
         """
 
     def delete(self, key: ShareKey) -> Later[None]:

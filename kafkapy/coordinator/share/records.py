@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from kafkapy.coordinator.records import CoordinatorRecord, RecordTypes
 from kafkapy.coordinator.share.batches import merge
@@ -19,6 +19,9 @@ from kafkapy.protocol.messages.share_state_records import (
     ShareUpdateKey,
     ShareUpdateValue,
 )
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.requests.share.lease import Told
 
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
@@ -70,6 +73,14 @@ class StoredState:
             self.unmerged += from_wire(value.state_batches)
             if len(self.unmerged) > MOST_UNMERGED:
                 self._merge()
+
+    def take_over(self, told: Told) -> None:
+        """Apply updates that network threads have stored."""
+        updates, self.start_offset, self.delivery_complete, _, batches = told
+        self.updates += updates
+        self.unmerged += map(StateBatch._make, batches)
+        if len(self.unmerged) > MOST_UNMERGED:
+            self._merge()
 
     @property
     def batches(self) -> list[StateBatch]:

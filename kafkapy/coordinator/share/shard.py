@@ -24,6 +24,7 @@ from kafkapy.coordinator.share.batches import combined, drop_below, merge
 from kafkapy.coordinator.share.config import ShareCoordinatorConfig
 from kafkapy.coordinator.share.records import (
     SNAPSHOT,
+    UPDATE,
     StoredState,
     share_key_of,
     share_tombstone,
@@ -44,6 +45,9 @@ from kafkapy.coordinator.share.state import (
 from kafkapy.errors import ErrorCode, error_for
 
 if TYPE_CHECKING:
+    from kafkapy._speedups.log.partition_log import PartitionLog
+    from kafkapy._speedups.requests.share.lease import StateLease, Told
+    from kafkapy._speedups.requests.share.state_write import StateWrite
     from kafkapy.coordinator.hosted import ShardContext
     from kafkapy.coordinator.records import CoordinatorRecord
     from kafkapy.protocol.messages.share_state_records import ShareSnapshotValue, ShareUpdateValue
@@ -67,13 +71,18 @@ class ShareShard:
         context: ShardContext[ShareShard],
         config: ShareCoordinatorConfig,
         exists: Callable[[UUID, int], bool],
+        abandoned: dict[ShareKey, StateLease] | None = None,
     ) -> None:
+        """`abandoned`: leases of earlier shards whose last update is under way; the shards of a broker share them."""
         self.partition = context.partition
         self.states: dict[ShareKey, StoredState] = {}
         self.topics: dict[UUID, set[ShareKey]] = {}
         """The share-partitions of each topic."""
         self._config = config
         self._exists = exists
+        self._leases: dict[ShareKey, StateLease] = {}
+        """The share-partitions whose updates network threads append. See kafkapy/_speedups/requests/share/lease.pxd."""
+        self._abandoned = {} if abandoned is None else abandoned
         self._updates = 0
         """Updates that the log needs: those since the last snapshots."""
         self._snapshots: dict[ShareKey, int] = {}
@@ -132,7 +141,60 @@ class ShareShard:
         """See Shard."""
 
     def on_unloaded(self) -> None:
-        """See Shard."""
+        """See Shard. What network threads have stored is in the log."""
+        for key, lease in self._leases.items():
+            if lease.abandon():
+                self._abandoned[key] = lease
+        self._leases.clear()
+
+    # --- leases -----------------------------------------------------------------------------------------------------
+
+    def lend(self, key: ShareKey, write: StateWrite, log: PartitionLog, leader_epoch: int) -> None:
+        """Give a share-partition a lease, for its updates up to the next snapshot; see Persister."""
+        state = self.states.get(key)
+        if state is None or key in self._leases or key in self._abandoned or key in self._without_snapshot:
+            return
+        left = self._config.updates_per_snapshot - state.updates
+        if left <= 0 or state.fencing_leader_epoch > write.leader_epoch or state.state_epoch > write.state_epoch:
+            return
+        lease = write.lend(
+            log,
+            leader_epoch,
+            update_key(key).encode_versioned(UPDATE),
+            state.snapshot_epoch,
+            state.state_epoch,
+            state.leader_epoch,
+            state.start_offset,
+            state.delivery_complete,
+            left,
+        )
+        if lease is not None:
+            self._leases[key] = lease
+
+    def _state(self, key: ShareKey) -> StoredState | None:
+        """The state for an operation that may write records. It ends the lease.
+
+        COORDINATOR_NOT_AVAILABLE while a network thread appends an update: it lies before the operation's records.
+        """
+        state = self.states.get(key)
+        lease = self._leases.get(key)
+        if lease is not None and state is not None:
+            told = lease.end()
+            if told is None:
+                raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, "A write of the share-partition is under way")
+            del self._leases[key]
+            self._take_over(state, told)
+        elif self._abandoned and key in self._abandoned:
+            if self._abandoned[key].busy:
+                raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, "A write of the share-partition is under way")
+            del self._abandoned[key]
+        return state
+
+    def _take_over(self, state: StoredState, told: Told) -> None:
+        state.take_over(told)
+        self._updates += told[0]
+        if told[0]:
+            self._end = max(self._end, told[3])
 
     # --- operations -------------------------------------------------------------------------------------------------
 
@@ -144,7 +206,7 @@ class ShareShard:
         _check_partition(key)
         _check_not_negative(state_epoch, "state epoch")
         _check_start_offset(start_offset)
-        state = self.states.get(key)
+        state = self._state(key)
         if state is not None and state.state_epoch > state_epoch:
             raise error_for(ErrorCode.FENCED_STATE_EPOCH)
         self._check_exists(key)
@@ -210,7 +272,7 @@ class ShareShard:
 
     def forget(self, key: ShareKey) -> Result[None]:
         """Remove a share-partition, whether its topic exists or not."""
-        return Result(None, [share_tombstone(key)] if key in self.states else ())
+        return Result(None, [share_tombstone(key)] if self._state(key) is not None else ())
 
     def summary(self, key: ShareKey) -> ShareSummary:
         """The state without its batches; NOTHING_KNOWN for an unknown share-partition."""
@@ -219,6 +281,8 @@ class ShareShard:
         state = self.states.get(key)
         if state is None:
             return NOTHING_KNOWN
+        if (lease := self._leases.get(key)) is not None:
+            self._take_over(state, lease.tell())
         return ShareSummary(state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete)
 
     def refresh(self, key: ShareKey, now_ms: int) -> Result[None]:
@@ -226,11 +290,12 @@ class ShareShard:
         state = self.states.get(key)
         if state is None or now_ms - state.written_ms < self._config.cold_interval_ms:
             return Result(None)
+        self._state(key)
         again = replace(state, snapshot_epoch=state.snapshot_epoch + 1, written_ms=now_ms)
         return Result(None, [snapshot_record(key, again)])
 
     def _known(self, key: ShareKey) -> StoredState:
-        state = self.states.get(key)
+        state = self._state(key)
         if state is None:
             raise error_for(ErrorCode.INVALID_REQUEST, "The share-partition was not initialized")
         return state

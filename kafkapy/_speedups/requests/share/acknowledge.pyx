@@ -33,6 +33,7 @@ from kafkapy._speedups.requests.share.entries cimport (
     share_table,
     share_ticket_wait_locked,
 )
+from kafkapy._speedups.requests.share.writes cimport LeasedWrite, share_store, share_take_leased_locked
 from kafkapy._speedups.share.layout cimport ACKNOWLEDGE_RENEW, Acknowledgement
 from kafkapy._speedups.share.partition cimport share_acknowledge, share_check_acknowledgements
 
@@ -69,10 +70,10 @@ cdef void count_types(ShareTableState* table, ShareState* state, SharePart* part
             atomic_count(&table.counters.acknowledged[j], counts[j])
 
 
-cdef int16_t apply(ShareTableState* table, ShareState* state, SharePart* part, bint renewals,
-                   int64_t* ticket) noexcept nogil:
-    """Under the entry's mutex from the transition to the ticket's place in the list, so that no end of a write is
-    missed."""
+cdef int16_t apply(ShareTableState* table, ShareState* state, SharePart* part, bint renewals, int64_t* ticket,
+                   LeasedWrite* leased) noexcept nogil:
+    """Under the entry's mutex from the transition to the write or to the ticket's place in the list, so that no end of
+    a write is missed."""
     cdef ShareEntry* entry = part.entry
     cdef int16_t error
     pthread_mutex_lock(&entry.mutex)
@@ -93,8 +94,9 @@ cdef int16_t apply(ShareTableState* table, ShareState* state, SharePart* part, b
         part.ticket.wake = state.frame.wake
         part.ticket.owner = state.frame.wake_owner
         part.ticket.token = state.frame.token
-        atomic_add(&state.unwritten, 1)
-        share_ticket_wait_locked(entry, &part.ticket)
+        if not share_take_leased_locked(entry, leased):
+            atomic_add(&state.unwritten, 1)
+            share_ticket_wait_locked(entry, &part.ticket)
     pthread_mutex_unlock(&entry.mutex)
     return error
 
@@ -105,6 +107,8 @@ cdef void share_acknowledge_part(DataPlaneState* plane, ShareState* state, Share
     cdef bint renewals = False
     cdef int64_t ticket = 0
     cdef int16_t error
+    cdef LeasedWrite leased
+    leased.write = NULL
     part.answered = True
     part.acknowledge_error = ERROR_NONE
     if part.topic.name.empty():
@@ -133,13 +137,16 @@ cdef void share_acknowledge_part(DataPlaneState* plane, ShareState* state, Share
     if part.entry == NULL:
         part.acknowledge_error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
         return
-    part.acknowledge_error = apply(table, state, part, renewals, &ticket)
+    part.acknowledge_error = apply(table, state, part, renewals, &ticket, &leased)
     if part.acknowledge_error != ERROR_NONE:
         part.explained = True
         return
     count_types(table, state, part)
     if ticket > 0:
-        share_dirty(table, part.entry)
+        if leased.write != NULL:
+            share_store(table, part.entry, &leased, &part.ticket)
+        else:
+            share_dirty(table, part.entry)
         # Offsets below the start may have been archived; released records come back when the write has ended.
         share_changed(table, part.entry)
 

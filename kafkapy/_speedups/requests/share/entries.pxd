@@ -1,8 +1,9 @@
 """The share partitions that this broker leads: (group, topic id, partition) to the kernel's state, and who waits there.
 
 A ShareFetch makes a missing entry, which begins as "loading": Python reads its state from the share coordinator and
-gives it to the entry, or an error. Nobody asks Python for anything else on the way of a fetch. Acknowledgements make an
-entry "dirty": Python takes the writes of all dirty entries at once, and finishes each when it is stored.
+gives it to the entry, or an error. Nobody asks Python for anything else on the way of a fetch. Acknowledgements are
+stored by the network thread when the entry has a lease (lease.pxd, writes.pxd). Else they make the entry "dirty":
+Python takes the writes of all dirty entries at once, and finishes each when it is stored.
 
     an entry's mutex    status, waiting fetches and tickets, flags. Taken before the mutexes of its SharePartitionState,
                         of its log, of the table and of a Mailbox, never after one of them
@@ -28,8 +29,9 @@ from kafkapy._speedups.base.posix cimport atomic_add, pthread_mutex_t
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.log.layout cimport LogState, wake_function
 from kafkapy._speedups.requests.data_plane cimport DataPlaneState
+from kafkapy._speedups.requests.share.lease cimport LeaseState
 from kafkapy._speedups.requests.share.session cimport ShareSession, ShareSessionCache, ShareSessionPointer
-from kafkapy._speedups.share.layout cimport ShareLimits
+from kafkapy._speedups.share.layout cimport ShareLimits, ShareWrite
 from kafkapy._speedups.share.partition cimport SharePartitionState
 
 cdef enum ShareEntryStatus:
@@ -84,8 +86,9 @@ cdef cppclass ShareEntry:
     ShareWaiter* last_waiter
     TicketWaiter* first_ticket
     TicketWaiter* last_ticket
+    LeaseState* lease               # referenced; NULL: acknowledgements are Python's to store
     bint dirty                      # in the table's list
-    bint writing                    # Python has a write of it
+    bint writing                    # a network thread or Python has a write of it
     bint changed                    # meanwhile
     bint timed                      # in the table's timers
     int64_t timer_ms                # when, while timed
@@ -102,6 +105,8 @@ cdef struct ShareCounters:          # atomics
     int64_t load_failures
     int64_t writes
     int64_t write_failures
+    int64_t leased_writes           # of `writes`, those of network threads
+    int64_t leased_ns               # their time
     int64_t expired                 # share partitions with time-outs of locks
 
 cdef enum:
@@ -117,6 +122,10 @@ cdef cppclass EndedMember:          # a member whose session has ended: these pa
     vector[SharePartKey] parts
 
 ctypedef EndedMember* EndedMemberPointer
+
+cdef struct HandedWrite:            # that its lease could not store
+    ShareEntry* entry               # referenced
+    ShareWrite* write               # owned
 
 cdef cppclass ShareTableState:
     int64_t enabled                 # atomic; share.version >= 1
@@ -134,6 +143,7 @@ cdef cppclass ShareTableState:
     ordered_set[TimerKey] timers    # (monotonic ms, entry)
     vector[int64_t] loads           # entries for Python
     vector[int64_t] dirty
+    vector[HandedWrite] handed
     vector[string] emptied          # groups whose last session here has ended
     vector[EndedMemberPointer] ended        # owned
     bint signalled

@@ -32,6 +32,7 @@ from kafkapy._speedups.log.layout cimport (
 )
 from kafkapy._speedups.log.state cimport log_ref, log_remove_waiters, log_unref, log_wait
 from kafkapy._speedups.requests.fetch_session cimport FINAL_EPOCH, CachedPartition
+from kafkapy._speedups.requests.share.lease cimport lease_unref
 from kafkapy._speedups.requests.share.session cimport (
     ShareSession,
     ShareSessionPointer,
@@ -70,6 +71,7 @@ cdef void entry_key(const string& group, const uint8_t* topic_id, int32_t partit
 
 cdef void entry_free(ShareEntry* entry) noexcept nogil:
     share_unref(entry.share)
+    lease_unref(entry.lease)
     log_unref(entry.log)
     pthread_mutex_destroy(&entry.mutex)
     del entry
@@ -147,6 +149,7 @@ cdef ShareEntry* share_entry_open(ShareTableState* table, const string& group, L
     made.last_waiter = NULL
     made.first_ticket = NULL
     made.last_ticket = NULL
+    made.lease = NULL
     made.dirty = False
     made.writing = False
     made.changed = False

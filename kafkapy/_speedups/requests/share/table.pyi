@@ -2,6 +2,7 @@ from collections.abc import Iterable
 from typing import Any, TypedDict, type_check_only
 
 from kafkapy._speedups.requests.data_plane import DataPlane
+from kafkapy._speedups.requests.share.state_write import StateWrite
 
 @type_check_only
 class Counters(TypedDict):
@@ -16,26 +17,9 @@ class Counters(TypedDict):
     load_failures: int
     writes: int
     write_failures: int
+    leased_writes: int
+    leased_ms: float
     expired: int
-
-class StateWrite:
-    @property
-    def key(self) -> tuple[str, bytes, int]: ...
-    @property
-    def topic(self) -> str: ...
-    @property
-    def state_epoch(self) -> int: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def start_offset(self) -> int: ...
-    @property
-    def delivery_complete(self) -> int: ...
-    @property
-    def batches(self) -> list[tuple[int, int, int, int]]: ...
-    @property
-    def held(self) -> list[tuple[int, int, int, int]]: ...
-    def finish(self, error: int = ..., close: bool = ...) -> None: ...
 
 class ShareTable:
     def __init__(self, plane: DataPlane, max_sessions: int = ..., max_partitions: int = ...) -> None: ...

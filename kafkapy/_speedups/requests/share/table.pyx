@@ -1,4 +1,4 @@
-"""The share partitions of this broker for Python: ShareTable and StateWrite (see table.pxd)."""
+"""The share partitions of this broker for Python (see table.pxd)."""
 
 cimport cython
 from cython.operator cimport dereference, preincrement
@@ -10,7 +10,7 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 from posix.unistd cimport close as close_fd
 
-from kafkapy._speedups.base.error_codes cimport ERROR_NONE, ERROR_NOT_LEADER_OR_FOLLOWER, ERROR_UNKNOWN_SERVER_ERROR
+from kafkapy._speedups.base.error_codes cimport ERROR_NOT_LEADER_OR_FOLLOWER
 from kafkapy._speedups.base.posix cimport (
     EFD_CLOEXEC,
     EFD_NONBLOCK,
@@ -31,9 +31,10 @@ from kafkapy._speedups.requests.share.entries cimport (
     ENTRY_READY,
     EndedMemberPointer,
     EntryIds,
+    HandedWrite,
     ShareCounters,
+    ShareEntry,
     ShareSettings,
-    TicketWaiter,
     all_entries,
     close_entries,
     entry_of_id,
@@ -51,7 +52,6 @@ from kafkapy._speedups.requests.share.entries cimport (
     share_time,
     signal_python,
     take_some,
-    ticket_end,
     wake_unseen_locked,
 )
 from kafkapy._speedups.requests.share.session cimport (
@@ -60,7 +60,8 @@ from kafkapy._speedups.requests.share.session cimport (
     share_session_unref,
     share_sessions_take,
 )
-from kafkapy._speedups.share.layout cimport AcquiredRange, ShareDescription, StateBatch, StateChange
+from kafkapy._speedups.requests.share.state_write cimport StateWrite, state_write
+from kafkapy._speedups.share.layout cimport AcquiredRange, ShareDescription, ShareWrite, StateBatch
 from kafkapy._speedups.share.partition cimport (
     SharePartitionState,
     share_archiving,
@@ -68,8 +69,6 @@ from kafkapy._speedups.share.partition cimport (
     share_dead_lettered,
     share_describe,
     share_expire,
-    share_finish_write,
-    share_has_changes,
     share_new,
     share_take_write,
     share_unref,
@@ -78,6 +77,7 @@ from kafkapy._speedups.share.partition cimport (
 cdef enum:
     TOPIC_ID_SIZE = 16
     MAX_ENTRIES = 500000
+    HANDED_A_TURN = 2000
 
 cdef pthread_mutex_t idle_mutex
 pthread_mutex_init(&idle_mutex, NULL)
@@ -126,109 +126,6 @@ cdef ShareSettings settings_of(tuple settings) except *:
 
 
 @cython.no_gc_clear
-cdef class StateWrite:
-    """One write for the share coordinator, taken from ShareTable.take; finish it once."""
-
-    def __init__(self, *args, **kwargs):
-        raise TypeError("writes come from ShareTable.take()")
-
-    def __dealloc__(self):
-        if self.entry != NULL:
-            if not self.finished:
-                self.end(<int16_t>ERROR_UNKNOWN_SERVER_ERROR, False)
-            with nogil:
-                entry_unref(self.entry)
-            del self.content
-
-    @property
-    def key(self):
-        """(group, topic id as bytes, partition)."""
-        return ((<bytes>self.entry.group).decode("utf-8", "replace"),
-                (<const char*>self.entry.topic_id)[:TOPIC_ID_SIZE], self.entry.partition)
-
-    @property
-    def topic(self):
-        """The name of its topic."""
-        return (<bytes>self.entry.log.topic).decode()
-
-    @property
-    def state_epoch(self):
-        return self.content.state_epoch
-
-    @property
-    def leader_epoch(self):
-        return self.content.leader_epoch
-
-    @property
-    def start_offset(self):
-        return self.content.start_offset
-
-    @property
-    def delivery_complete(self):
-        """The records behind the start offset that are delivered no more."""
-        return self.content.delivery_complete
-
-    cdef list changes(self, bint held):
-        cdef vector[StateChange]* all = &self.content.changes
-        cdef size_t i
-        return [(all[0][i].first, all[0][i].last, all[0][i].state, all[0][i].delivery_count)
-                for i in range(all.size()) if not (held and all[0][i].pending)]
-
-    @property
-    def batches(self):
-        """[(first, last, state, delivery count), ...] in the order of offsets."""
-        return self.changes(False)
-
-    @property
-    def held(self):
-        """Those of `batches` that hold although the write fails: time-outs of locks."""
-        return self.changes(True)
-
-    def finish(self, int16_t error=0, bint close=False):
-        """Ends the write with an error for the acknowledgements in it, 0: it is stored. close: nobody goes on with this
-        share partition here, because another broker or epoch has it."""
-        if self.finished:
-            raise RuntimeError("this write is finished")
-        self.end(error, close)
-
-    cdef int end(self, int16_t error, bint close) except -1:
-        cdef ShareTableState* table = self.table.state
-        cdef ShareEntry* entry = self.entry
-        cdef TicketWaiter* waiter
-        cdef TicketWaiter* following
-        cdef bint more = False
-        cdef bint again
-        self.finished = True
-        with nogil:
-            if error:
-                atomic_count(&table.counters.write_failures, 1)
-            pthread_mutex_lock(&entry.mutex)
-            if entry.status == ENTRY_READY:
-                more = share_finish_write(entry.share, self.content, error == ERROR_NONE, share_clock_ms())
-            waiter = entry.first_ticket
-            while waiter != NULL:
-                following = waiter.next
-                if waiter.ticket == self.content.number:
-                    ticket_end(entry, waiter, error)
-                waiter = following
-            entry.writing = False
-            # Not for a start offset alone: the next acknowledgement takes it along.
-            again = entry.changed or more
-            again = again and entry.status == ENTRY_READY and share_has_changes(entry.share)
-            entry.changed = False
-            pthread_mutex_unlock(&entry.mutex)
-            if close:
-                share_entry_close(table, entry, error)
-            else:
-                if again:
-                    share_dirty(table, entry)
-                if more:
-                    share_changed(table, entry)
-                share_time(table, entry)
-        return 0
-
-
-@cython.no_gc_clear
 cdef class ShareTable:
     """Owns the share partitions and share sessions of one broker. The control loop watches `fileno()` and calls `take`;
     every Processor uses the table without the GIL. It sets itself into the DataPlane, which keeps it alive."""
@@ -256,6 +153,7 @@ cdef class ShareTable:
         cdef vector[string] emptied
         cdef vector[int64_t] ids
         cdef vector[EndedMemberPointer] ended
+        cdef vector[HandedWrite] handed
         cdef int fd
         cdef uint64_t value
         cdef size_t i
@@ -272,9 +170,13 @@ cdef class ShareTable:
             self.state.emptied.clear()
             self.state.timers.clear()
             ended.swap(self.state.ended)
+            handed.swap(self.state.handed)
             pthread_mutex_unlock(&self.state.mutex)
             for i in range(ended.size()):
                 del ended[i]
+            for i in range(handed.size()):
+                entry_unref(handed[i].entry)
+                del handed[i].write
             all_entries(self.state, &ids)
             close_entries(self.state, &ids, ERROR_NOT_LEADER_OR_FOLLOWER)
             if fd >= 0:
@@ -325,7 +227,7 @@ cdef class ShareTable:
 
     def take(self):
         """(loads, writes, emptied): the share partitions whose state must be read, as (id, group, topic, topic id,
-        partition, leader epoch); the writes of all dirty ones, as StateWrite; the groups whose last session has
+        partition, leader epoch); the writes of all dirty ones, and those without a lease any more; the groups whose last session has
         ended. Bounded: the eventfd is readable again when there are more."""
         cdef vector[int64_t] loads
         cdef vector[int64_t] dirty
@@ -364,6 +266,7 @@ cdef class ShareTable:
                 with nogil:
                     entry_unref(entry)
         writes = []
+        self.take_handed(writes)
         for i in range(dirty.size()):
             write = self.next_write(dirty[i])
             if write is not None:
@@ -374,11 +277,33 @@ cdef class ShareTable:
             groups.append(text.decode("utf-8", "replace"))
         return asked, writes, groups
 
+    cdef int take_handed(self, list writes) except -1:
+        """The writes that network threads could not store, some of them at a time; see take_some."""
+        cdef HandedWrite handed
+        cdef bint more
+        cdef int count = 0
+        while True:
+            with nogil:
+                pthread_mutex_lock(&self.state.mutex)
+                more = not self.state.handed.empty()
+                if more and count < HANDED_A_TURN:
+                    handed = self.state.handed.back()
+                    self.state.handed.pop_back()
+                pthread_mutex_unlock(&self.state.mutex)
+            if not more:
+                return 0
+            if count == HANDED_A_TURN:
+                with nogil:
+                    signal_python(self.state)
+                return 0
+            count += 1
+            atomic_count(&self.state.counters.writes, 1)
+            writes.append(state_write(self, self.state, handed.entry, handed.write))
+
     cdef StateWrite next_write(self, int64_t id):
         cdef ShareEntry* entry
         cdef ShareWrite* content
         cdef bint taken = False
-        cdef StateWrite write
         content = new ShareWrite()
         with nogil:
             entry = entry_of_id(self.state, id)
@@ -395,11 +320,7 @@ cdef class ShareTable:
             del content
             return None
         atomic_count(&self.state.counters.writes, 1)
-        write = StateWrite.__new__(StateWrite)
-        write.table = self
-        write.entry = entry
-        write.content = content
-        return write
+        return state_write(self, self.state, entry, content)
 
     def loaded(self, int64_t id, int32_t state_epoch, tuple settings, int64_t start_offset, batches):
         """Gives a share partition its state: settings as in `configure`, batches as (first, last, state, delivery
@@ -694,5 +615,7 @@ cdef class ShareTable:
             "load_failures": atomic_load(&c.load_failures),
             "writes": atomic_load(&c.writes),
             "write_failures": atomic_load(&c.write_failures),
+            "leased_writes": atomic_load(&c.leased_writes),
+            "leased_ms": atomic_load(&c.leased_ns) / 1e6,
             "expired": atomic_load(&c.expired),
         }

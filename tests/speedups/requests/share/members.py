@@ -8,7 +8,8 @@ from uuid import UUID
 
 from speedups.conftest import MemoryBroker
 
-from kafkapy._speedups.requests.share.table import ShareTable, StateWrite
+from kafkapy._speedups.requests.share.state_write import StateWrite
+from kafkapy._speedups.requests.share.table import ShareTable
 from kafkapy._speedups.testing.request_driver import Exchange, RequestDriver
 from kafkapy.protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from kafkapy.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse

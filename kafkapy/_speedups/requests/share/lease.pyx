@@ -1,0 +1,343 @@
+"""Updates of share-partitions that network threads append (see lease.pxd)."""
+
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memset
+from libcpp.vector cimport vector
+
+from kafkapy._speedups.base.posix cimport (
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    wall_clock_ms,
+)
+from kafkapy._speedups.base.wire cimport (
+    ByteBuffer,
+    buffer_free,
+    buffer_init,
+    extend,
+    write_array_length,
+    write_int8,
+    write_int16,
+    write_int32,
+    write_int64,
+    write_unsigned_varint,
+)
+from kafkapy._speedups.log.append cimport append_batches
+from kafkapy._speedups.log.layout cimport (
+    LOG_APPENDED,
+    LOG_PARK_SEGMENT,
+    WAIT_SEGMENT,
+    AppendOptions,
+    AppendResult,
+    AppendStatus,
+    LogState,
+    Waiter,
+)
+from kafkapy._speedups.log.partition_log cimport PartitionLog
+from kafkapy._speedups.log.producer_state cimport ORIGIN_COORDINATOR
+from kafkapy._speedups.log.state cimport log_ref, log_remove_waiters, log_unref
+from kafkapy._speedups.log.turns cimport was_slow_locked
+from kafkapy._speedups.records.record_batch cimport (
+    BATCH_HEADER_SIZE,
+    BatchHeader,
+    RecordView,
+    batch_header_write,
+    batch_refresh_crc,
+    record_write,
+)
+from kafkapy._speedups.share.layout cimport SHARE_ARCHIVING, ShareWrite, StateChange
+
+cdef enum:
+    VALUE_VERSION = 0
+    UNKNOWN_DELIVERY_COMPLETE = -1          # the default of the tagged field
+    DELIVERY_COMPLETE_TAG = 0
+    MOST_CHANGES = 1000                     # that the coordinator has not heard of
+    WIDEST_UPDATE = 2000                    # changes of one update; wider ones go to the coordinator
+    CHANGES_KEPT = 64                       # before those below the start offset are dropped
+
+
+cdef void lease_free(LeaseState* lease) noexcept nogil:
+    log_unref(lease.log)
+    pthread_mutex_destroy(&lease.mutex)
+    del lease
+
+
+cdef bint lease_begin(LeaseState* lease) noexcept nogil:
+    cdef bint free_now
+    pthread_mutex_lock(&lease.mutex)
+    free_now = not lease.ended and not lease.busy and lease.left > 0
+    if free_now:
+        lease.busy = True
+    pthread_mutex_unlock(&lease.mutex)
+    return free_now
+
+
+# ---- the record ------------------------------------------------------------------------------------------------------
+
+cdef bint has_letters(const ShareWrite* write) noexcept nogil:
+    """Whether records wait for dead letters, which Python sends when the write has ended."""
+    cdef size_t i
+    for i in range(write.changes.size()):
+        if write.changes[i].state == SHARE_ARCHIVING:
+            return True
+    return False
+
+
+cdef void combine(const vector[StateChange]* changes, int64_t start_offset, vector[StateChange]* out) noexcept nogil:
+    """The changes from the start offset on; neighbours of one state and count as one."""
+    cdef StateChange change
+    cdef StateChange* before
+    cdef size_t i
+    for i in range(changes.size()):
+        change = changes[0][i]
+        if change.last < start_offset:
+            continue
+        change.first = max(change.first, start_offset)
+        if not out.empty():
+            before = &out.back()
+            if (before.last + 1 == change.first and before.state == change.state
+                    and before.delivery_count == change.delivery_count):
+                before.last = change.last
+                continue
+        out.push_back(change)
+
+
+cdef void write_value(const LeaseState* lease, const LeaseUpdate* update, const vector[StateChange]* changes,
+                      ByteBuffer* out) noexcept nogil:
+    """ShareUpdateValue; see kafkapy/protocol/messages/share_state_records.py."""
+    cdef size_t i
+    write_int16(out, VALUE_VERSION)
+    write_int32(out, lease.snapshot_epoch)
+    write_int32(out, lease.leader_epoch)
+    write_int64(out, update.start_offset)
+    write_array_length(out, <int32_t>changes.size(), True)
+    for i in range(changes.size()):
+        write_int64(out, changes[0][i].first)
+        write_int64(out, changes[0][i].last)
+        write_int8(out, changes[0][i].state)
+        write_int16(out, changes[0][i].delivery_count)
+        write_unsigned_varint(out, 0)
+    if update.delivery_complete == UNKNOWN_DELIVERY_COMPLETE:
+        write_unsigned_varint(out, 0)
+    else:
+        write_unsigned_varint(out, 1)
+        write_unsigned_varint(out, DELIVERY_COMPLETE_TAG)
+        write_unsigned_varint(out, sizeof(int32_t))
+        write_int32(out, update.delivery_complete)
+
+
+cdef void lease_encode(const LeaseState* lease, const LeaseUpdate* update, const vector[StateChange]* changes,
+                       int64_t now_ms, ByteBuffer* out) noexcept nogil:
+    cdef ByteBuffer value
+    cdef RecordView record
+    cdef BatchHeader header
+    buffer_init(&value)
+    write_value(lease, update, changes, &value)
+    memset(&record, 0, sizeof(record))
+    record.key = <const uint8_t*>lease.key.data()
+    record.key_size = <int32_t>lease.key.size()
+    record.value = value.data
+    record.value_size = <int32_t>value.size
+    if value.error or extend(out, BATCH_HEADER_SIZE) == NULL:
+        out.error = 1
+    else:
+        record_write(out, &record)
+    buffer_free(&value)
+    if out.error:
+        return
+    memset(&header, 0, sizeof(header))
+    header.size = <int32_t>out.size
+    header.base_timestamp = header.max_timestamp = now_ms
+    header.producer_id = -1
+    header.producer_epoch = -1
+    header.base_sequence = -1
+    header.record_count = 1
+    batch_header_write(out.data, &header)
+    batch_refresh_crc(out.data, header.size)
+
+
+# ---- the append ------------------------------------------------------------------------------------------------------
+
+cdef void not_again(void* owner, uint64_t token) noexcept nogil:
+    """An append that parked is the share coordinator's: nobody repeats it here."""
+
+
+cdef bint is_quick(LogState* log) noexcept nogil:
+    cdef bint quick
+    pthread_mutex_lock(&log.mutex)
+    quick = log.in_sync_replicas == 1 and log.config.flush_messages == INT64_MAX and not was_slow_locked(log)
+    pthread_mutex_unlock(&log.mutex)
+    return quick
+
+
+cdef bint append_update(LeaseState* lease, ByteBuffer* batch, int64_t now_ms, int64_t* end_offset) noexcept nogil:
+    cdef AppendOptions options
+    cdef AppendResult result
+    cdef AppendStatus status
+    cdef Waiter waiter
+    cdef bint committed
+    if not is_quick(lease.log):
+        return False
+    memset(&options, 0, sizeof(options))
+    options.required_acks = -1
+    options.api_version = -1
+    options.validated = True
+    options.current_leader_epoch = lease.log_epoch
+    options.now_ms = now_ms
+    waiter.kind = WAIT_SEGMENT
+    waiter.threshold = 0
+    waiter.wake = not_again
+    waiter.owner = lease
+    waiter.token = 0
+    status = append_batches(lease.log, batch.data, <int64_t>batch.size, &options, &waiter, ORIGIN_COORDINATOR, &result)
+    free(result.record_errors)
+    if status == LOG_PARK_SEGMENT:
+        log_remove_waiters(lease.log, lease, 0, False)
+    if status != LOG_APPENDED:
+        return False
+    end_offset[0] = result.last_offset + 1
+    pthread_mutex_lock(&lease.log.mutex)
+    committed = lease.log.high_watermark >= end_offset[0]
+    pthread_mutex_unlock(&lease.log.mutex)
+    return committed
+
+
+cdef void remember(LeaseState* lease, const LeaseUpdate* update, const vector[StateChange]* changes,
+                   int64_t end_offset) noexcept nogil:
+    """Notes an update for the coordinator. Changes that the start offset has passed tell it nothing."""
+    cdef size_t i, kept = 0
+    lease.left -= 1
+    lease.updates += 1
+    lease.start_offset = update.start_offset
+    lease.delivery_complete = update.delivery_complete
+    lease.end_offset = end_offset
+    lease.changes.insert(lease.changes.end(), changes.begin(), changes.end())
+    if lease.changes.size() <= CHANGES_KEPT:
+        return
+    for i in range(lease.changes.size()):
+        if lease.changes[i].last >= update.start_offset:
+            lease.changes[kept] = lease.changes[i]
+            kept += 1
+    lease.changes.resize(kept)
+    if kept > MOST_CHANGES:
+        lease.ended = True
+
+
+cdef bint lease_store(LeaseState* lease, const ShareWrite* write) noexcept nogil:
+    cdef vector[StateChange] changes
+    cdef LeaseUpdate update
+    cdef ByteBuffer batch
+    cdef int64_t now_ms = wall_clock_ms()
+    cdef int64_t end_offset = 0
+    cdef bint stored = False
+    # Nobody else changes these while an update is under way. The start offset never goes back.
+    update.start_offset = max(write.start_offset, lease.start_offset)
+    update.delivery_complete = <int32_t>write.delivery_complete
+    if write.start_offset < lease.start_offset:
+        update.delivery_complete = lease.delivery_complete
+    elif write.start_offset == lease.start_offset:
+        update.delivery_complete = max(update.delivery_complete, lease.delivery_complete)
+    if write.state_epoch >= lease.state_epoch and write.changes.size() <= WIDEST_UPDATE and not has_letters(write):
+        combine(&write.changes, update.start_offset, &changes)
+        buffer_init(&batch)
+        lease_encode(lease, &update, &changes, now_ms, &batch)
+        stored = not batch.error and append_update(lease, &batch, now_ms, &end_offset)
+        buffer_free(&batch)
+    pthread_mutex_lock(&lease.mutex)
+    lease.busy = False
+    if stored and lease.abandoned:
+        stored = False
+    elif stored:
+        remember(lease, &update, &changes, end_offset)
+    if not stored:
+        lease.ended = True
+    pthread_mutex_unlock(&lease.mutex)
+    return stored
+
+
+# ---- for the share coordinator ---------------------------------------------------------------------------------------
+
+cdef class StateLease:
+    """The share coordinator's end of a lease, from StateWrite.lend. The control loop uses it."""
+
+    def __cinit__(self, PartitionLog log not None, int log_epoch, bytes key not None, int snapshot_epoch,
+                  int state_epoch, int leader_epoch, int64_t start_offset, int delivery_complete, int updates):
+        """`key`: of the updates, encoded; `updates`: how many may follow before the next snapshot."""
+        cdef LeaseState* state = new LeaseState()
+        state.references = 1
+        state.log = log.state
+        log_ref(state.log)
+        state.log_epoch = log_epoch
+        state.key = key
+        state.snapshot_epoch = snapshot_epoch
+        state.state_epoch = state_epoch
+        state.leader_epoch = leader_epoch
+        pthread_mutex_init(&state.mutex, NULL)
+        state.ended = state.abandoned = state.busy = False
+        state.left = updates
+        state.start_offset = start_offset
+        state.delivery_complete = delivery_complete
+        state.updates = 0
+        state.end_offset = 0
+        self.state = state
+
+    def __dealloc__(self):
+        if self.state != NULL:
+            with nogil:
+                lease_unref(self.state)
+
+    @property
+    def busy(self):
+        """Whether an update is under way."""
+        cdef bint busy
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            busy = self.state.busy
+            pthread_mutex_unlock(&self.state.mutex)
+        return busy
+
+    cdef tuple told(self):
+        cdef vector[StateChange] changes
+        cdef int updates
+        cdef int64_t end_offset
+        cdef size_t i
+        changes.swap(self.state.changes)
+        updates = self.state.updates
+        self.state.updates = 0
+        end_offset = self.state.end_offset
+        return (updates, self.state.start_offset, self.state.delivery_complete, end_offset,
+                [(changes[i].first, changes[i].last, changes[i].state, changes[i].delivery_count)
+                 for i in range(changes.size())])
+
+    def tell(self):
+        """(updates, start offset, delivery-complete count, end offset of the log, state batches) of the updates since
+        the last call, whose batches may overlap. The offset counts only with updates."""
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+        try:
+            return self.told()
+        finally:
+            pthread_mutex_unlock(&self.state.mutex)
+
+    def end(self):
+        """Ends the lease, and tells as `tell`; None: an update is under way, call again."""
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+        try:
+            self.state.ended = True
+            return None if self.state.busy else self.told()
+        finally:
+            pthread_mutex_unlock(&self.state.mutex)
+
+    def abandon(self):
+        """Ends the lease without a word: the coordinator reads the log again. Whether an update is under way, which the
+        coordinator then gets as a write."""
+        cdef bint busy
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            self.state.ended = self.state.abandoned = True
+            busy = self.state.busy
+            pthread_mutex_unlock(&self.state.mutex)
+        return busy

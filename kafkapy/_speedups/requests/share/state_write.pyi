@@ -1,0 +1,33 @@
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.requests.share.lease import StateLease
+
+class StateWrite:
+    @property
+    def key(self) -> tuple[str, bytes, int]: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def state_epoch(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def delivery_complete(self) -> int: ...
+    @property
+    def batches(self) -> list[tuple[int, int, int, int]]: ...
+    @property
+    def held(self) -> list[tuple[int, int, int, int]]: ...
+    def finish(self, error: int = ..., close: bool = ...) -> None: ...
+    def lend(
+        self,
+        log: PartitionLog,
+        log_epoch: int,
+        key: bytes,
+        snapshot_epoch: int,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete: int,
+        updates: int,
+    ) -> StateLease | None: ...
