@@ -4,6 +4,7 @@ Tests, fuzzers and perf/request_bench.py use it. It takes the place of a Process
 the body, and a request that parks becomes an `Exchange`, which the caller wakes, answers, times out or cancels.
 """
 
+cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
@@ -123,6 +124,7 @@ cdef void end_connection(DataPlaneState* plane, ConnectionEnd* end) noexcept nog
         end.call = NULL
 
 
+@cython.no_gc_clear
 cdef class RequestDriver:
     """One connection: owns its authorization cache. Single-threaded, like the Processor it stands for."""
 
@@ -278,6 +280,7 @@ cdef class RequestDriver:
             frame.quota = &self.quota
 
 
+@cython.no_gc_clear
 cdef class Exchange:
     """One request and what came of it. Owns the body, as a Processor owns the frame, until the request is final or
     cancelled."""

@@ -1,0 +1,258 @@
+"""Leases: network threads store acknowledgements themselves, and the share coordinator hears of it in time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from speedups.requests.share.lending import PARTITION, LendingBroker
+from speedups.requests.share.members import Member, acknowledged, ranges
+from speedups.requests.share.test_share_race import RECORDS, T, EarlyLedger, Worker
+from waiting import wait_until
+
+from kafkapy._speedups.testing.share_leases import begin, store
+from kafkapy.coordinator.share.records import SNAPSHOT, UPDATE
+from kafkapy.errors import ErrorCode
+from kafkapy.protocol.messages.share_state_records import ShareUpdateValue
+
+ACCEPT, RELEASE, REJECT = 1, 2, 3
+
+
+def working(broker: LendingBroker, records: int = 20) -> Member:
+    """A member that holds records 0 to `records` - 1, one of each batch, and whose share-partition has a lease."""
+    (log,) = broker.topic("t")
+    for _ in range(records + 1):
+        log.append_as_leader(broker.batch(b"v"))
+    member = broker.member("m")
+    assert ranges(member.fetch([T])) == [(0, records, 1)]
+    assert accept(member, records) == 0  # the first write is Python's
+    assert broker.shard._leases or not broker.lends or broker.config.updates_per_snapshot < 2
+    return member
+
+
+def accept(member: Member, first: int, last: int | None = None, kind: int = ACCEPT) -> int:
+    """The error of an acknowledgement."""
+    response = member.acknowledge({T: [(first, first if last is None else last, [kind])]})
+    return response.error_code or acknowledged(response)[0]
+
+
+def direct(member: Member, first: int, last: int | None = None, kind: int = ACCEPT) -> Any:
+    """An acknowledgement that is answered at once, without a turn of Python."""
+    exchange = member.acknowledge_exchange({T: [(first, first if last is None else last, [kind])]})
+    assert acknowledged(member.acknowledge_reply(exchange)) == {0: 0}
+
+
+@pytest.fixture
+def broker() -> Any:
+    made = LendingBroker()
+    yield made
+    made.shares.close()
+
+
+def test_an_acknowledgement_is_stored_before_its_answer(broker: LendingBroker) -> None:
+    member = working(broker)
+    known = len(broker.records())
+    direct(member, 0)
+    direct(member, 1, 3, RELEASE)
+    assert len(broker.records()) == known + 2
+    value: ShareUpdateValue = broker.records()[-2].value
+    assert (value.start_offset, [(b.first_offset, b.last_offset, b.delivery_state) for b in value.state_batches]) == (
+        1, [],
+    )  # fmt: skip
+    assert [(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in
+            broker.records()[-1].value.state_batches] == [(1, 3, 0, 1)]  # fmt: skip
+    assert broker.by_python == 1
+    assert ranges(member.fetch()) == [(1, 3, 2)], "released records come back"
+    assert broker.shares.counters()["leased_writes"] == 2
+
+
+steps = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 4), st.sampled_from([ACCEPT, RELEASE, REJECT])), max_size=25
+)
+
+
+@settings(max_examples=150)
+@given(steps=steps, limit=st.sampled_from([0, 1, 3, 500]), state_of=st.integers(0, 3))
+def test_the_log_is_the_one_that_the_coordinator_writes(
+    steps: list[tuple[int, int, int]], limit: int, state_of: int
+) -> None:
+    """The same requests with and without leases: the same records, the same answers, the same state; and what the log
+    tells another coordinator is what the first one knows."""
+    logs = []
+    for lends in (True, False):
+        broker = LendingBroker(lends=lends, updates_per_snapshot=limit)
+        member = working(broker)
+        answers = [accept(member, first, first + width, kind) for first, width, kind in steps]
+        if state_of:
+            # The coordinator looks at the state in the middle of a lease.
+            broker.ask(broker.coordinator.summary(broker.key("t"), -1))
+            answers += [accept(member, first, first + width, kind) for first, width, kind in steps[:state_of]]
+        stored = broker.stored(broker.coordinator)
+        assert broker.stored(broker.new_coordinator()) == stored
+        logs.append((answers, stored, broker.raw_records()))
+        broker.shares.close()
+    assert logs[0] == logs[1]
+
+
+def test_snapshots_come_when_they_are_due() -> None:
+    broker = LendingBroker(updates_per_snapshot=5)
+    member = working(broker, 60)
+    for offset in range(50):
+        assert accept(member, offset) == 0
+    versions = [each.key_version for each in broker.records()]
+    assert versions.count(SNAPSHOT) == 1 + (len(versions) - 1) // 6
+    runs = "".join(map(str, versions)).split(str(SNAPSHOT))
+    assert {len(each) for each in runs[1:-1]} == {5} and set("".join(runs)) == {str(UPDATE)}
+    # A write in six was the coordinator's for the snapshot, and one in six for the update that follows it.
+    assert broker.by_python <= 2 + 2 * (len(versions) // 6)
+    assert broker.stored(broker.new_coordinator()) == broker.stored(broker.coordinator)
+
+
+def test_the_coordinator_hears_of_updates_when_it_needs_the_state(broker: LendingBroker) -> None:
+    member = working(broker)
+    direct(member, 0, 4)
+    direct(member, 8, 9)
+    key = broker.key("t")
+    assert broker.shard.states[key].start_offset == 0
+    summary = broker.ask(broker.coordinator.summary(key, -1))
+    assert (summary.start_offset, summary.delivery_complete) == (5, 3)
+    direct(member, 5)  # the lease goes on
+    state = broker.ask(broker.coordinator.read(key, 0))
+    assert (state.start_offset, [tuple(each) for each in state.batches]) == (6, [(8, 9, 2, 1), (20, 20, 2, 1)])
+    assert not broker.shard._leases
+    assert accept(member, 6) == 0  # that is Python's
+    direct(member, 7)
+    # A later state epoch: what an operator has set holds, for this broker and for the next.
+    assert broker.ask(broker.coordinator.initialize(key, 2, 3)) is None
+    assert accept(member, 10) == ErrorCode.FENCED_STATE_EPOCH
+    for coordinator in (broker.coordinator, broker.new_coordinator()):
+        assert broker.stored(coordinator)[key][:3] == (2, 3, 0)
+
+
+@pytest.mark.parametrize("work", ["initialize", "read", "write", "delete", "forget"])
+def test_the_coordinator_waits_for_an_update_that_is_under_way(broker: LendingBroker, work: str) -> None:
+    working(broker)
+    key = broker.key("t")
+    (lease,) = broker.shard._leases.values()
+    coordinator = broker.coordinator
+    calls: dict[str, Any] = {
+        "initialize": lambda: coordinator.initialize(key, 2, 7),
+        "read": lambda: coordinator.read(key, 1),
+        "write": lambda: coordinator.write(key, 1, 0, 12, 0, ()),
+        "delete": lambda: coordinator.delete(key),
+        "forget": lambda: coordinator.runtime.write(0, lambda shard, _: shard.forget(key)),
+    }
+    assert begin(lease)
+    known = broker.raw_records()
+    assert broker.ask(calls[work]()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert broker.raw_records() == known
+    assert store(lease, 11, 1, [(11, 12, 2, 1)]), "what was under way counts"
+    assert not begin(lease), "nothing more begins"
+    assert broker.ask(calls[work]()) != ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert len(broker.raw_records()) == len(known) + 2
+    assert broker.stored(broker.new_coordinator()) == broker.stored(coordinator)
+
+
+def test_a_coordinator_that_loads_again_gets_what_was_under_way(broker: LendingBroker) -> None:
+    working(broker)
+    key = broker.key("t")
+    (lease,) = broker.shard._leases.values()
+    assert begin(lease)
+    broker.coordinator.on_leadership_change(PARTITION, broker.epoch, False)
+    broker.coordinator.on_leadership_change(PARTITION, broker.epoch, True)
+    broker.clock.run()
+    assert broker.ask(broker.coordinator.read(key, 0)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not store(lease, 5, 1, []), "the shard that lent it is gone: Python writes it again"
+    assert broker.ask(broker.coordinator.write(key, 1, 0, 5, 1, ())) is None
+    assert broker.ask(broker.coordinator.read(key, 0)).start_offset == 5
+    # The log has it twice, which makes no difference.
+    for known in (broker.stored(broker.new_coordinator()), broker.stored(broker.coordinator)):
+        assert known[key][1:3] == (5, 1)
+
+
+@pytest.mark.parametrize("why", ["another replica is in sync", "another leader", "flush.messages", "dead letters"])
+def test_python_goes_on_with_what_cannot_be_stored_at_once(why: str) -> None:
+    broker = LendingBroker()
+    if why == "dead letters":
+        broker.settings = (30_000, 2000, 5, True, False, True)
+    member = working(broker)
+    if why == "another replica is in sync":
+        broker.state_log.become_leader(1, 0, (1, 2), (1, 2))
+    elif why == "another leader":
+        broker.state_log.become_leader(1, 1, (1,), (1,))
+        broker.coordinator.on_leadership_change(PARTITION, 1, True)
+    elif why == "flush.messages":
+        broker.state_log.update_config(broker.log_config(flush_messages=1))
+    exchange = member.acknowledge_exchange({T: [(0, 0, [REJECT])]})
+    assert exchange.kind == "parked"
+    loads, (write,), _ = broker.shares.take()
+    assert not loads and write.key == ("g", broker.topic_id("t"), 0)
+    assert write.batches == [(0, 0, 3 if why == "dead letters" else 4, 1)]
+    write.finish()
+    assert exchange.wakes
+    exchange.resume()
+    assert acknowledged(member.acknowledge_reply(exchange)) == {0: 0}
+
+
+def test_a_closed_share_partition_answers_what_its_lease_could_not_store(broker: LendingBroker) -> None:
+    member = working(broker)
+    broker.state_log.become_leader(1, 0, (1, 2), (1, 2))
+    exchange = member.acknowledge_exchange({T: [(0, 0, [ACCEPT])]})
+    assert exchange.kind == "parked"
+    broker.shares.drop_group("g", ErrorCode.GROUP_ID_NOT_FOUND)
+    assert exchange.wakes
+    exchange.resume()
+    assert acknowledged(member.acknowledge_reply(exchange)) == {0: ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+def test_writes_that_nobody_takes_end_with_the_table(broker: LendingBroker) -> None:
+    member = working(broker)
+    broker.state_log.become_leader(1, 0, (1, 2), (1, 2))
+    exchange = member.acknowledge_exchange({T: [(0, 0, [ACCEPT])]})
+    assert exchange.kind == "parked"
+    broker.shares.close()
+    exchange.resume()
+    assert acknowledged(member.acknowledge_reply(exchange)) == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+def test_members_on_many_threads_beside_a_coordinator_that_looks(broker: LendingBroker) -> None:
+    """Each record has one holder at a time and is accepted once, while leases come and go."""
+    broker.config = broker.config.__class__(updates_per_snapshot=20)
+    broker.coordinator.config = broker.config
+    broker.shard._config = broker.config
+    (log,) = broker.topic("t")
+    ledger = EarlyLedger()
+    workers = [Worker(broker.member(f"m{number}"), ledger) for number in range(4)]
+    for worker in workers:
+        worker.thread.start()
+    key = broker.key("t")
+    looks = 0
+    for _ in range(0, RECORDS, 3):
+        log.append_as_leader(broker.batch(b"a", b"b", b"c"))
+        broker.serve()
+
+    def all_ended() -> bool:
+        nonlocal looks
+        broker.serve()
+        looks += 1
+        if looks % 3 == 0 and key in broker.shard.states:
+            broker.ask(broker.coordinator.summary(key, -1))
+        if looks % 7 == 0 and key in broker.shard.states:
+            broker.ask(broker.coordinator.read(key, 0))
+        time.sleep(0)
+        return ledger.done or any(worker.error for worker in workers)
+
+    wait_until(all_ended, "all records are accepted")
+    for worker in workers:
+        while worker.thread.is_alive():
+            broker.serve()
+            worker.thread.join(0.01)
+    assert [worker.error for worker in workers] == [None] * 4
+    broker.serve()
+    assert broker.share("t")["start_offset"] == RECORDS
+    assert broker.shares.counters()["leased_writes"] > 0
+    assert broker.stored(broker.coordinator)[key][1] == RECORDS
+    assert broker.stored(broker.new_coordinator()) == broker.stored(broker.coordinator)
