@@ -237,6 +237,8 @@ METRICS: Final = (
     MetricSpec("kafkapy_sharepartitions_loads", COUNTER, (), "States of share partitions that were read."),
     MetricSpec("kafkapy_sharepartitions_loadfailures", COUNTER, (), "Reads of states that failed."),
     MetricSpec("kafkapy_sharepartitions_writes", COUNTER, (), "States of share partitions that were written."),
+    MetricSpec("kafkapy_sharepartitions_leasedwrites", COUNTER, (),
+               "Of these, those that a network thread wrote, without the control loop."),
     MetricSpec("kafkapy_sharepartitions_writefailures", COUNTER, (), "Writes of states that failed."),
     MetricSpec("kafkapy_sharepartitions_timeouts", COUNTER, (),
                "Looks at share partitions that found locks whose time was over."),

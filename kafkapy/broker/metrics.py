@@ -389,13 +389,15 @@ class BrokerCollector(Collector):
         loaded = list(coordinator.runtime.states().values())
         for shard_state in ShardState:
             add(f"{prefix}_num_partitions", loaded.count(shard_state), shard_state.value.lower())
-        for name, times in (
-            ("partition_load_time", coordinator.runtime.load_times),
-            ("write_latency", coordinator.write_times),
-        ):
-            add(f"{prefix}_{name}_max", times.max_ms)
-            add(f"{prefix}_{name}_avg", times.total_ms / times.count if times.count else 0)
-        add(f"{prefix}_write", coordinator.write_times.count)
+        loads, writes = coordinator.runtime.load_times, coordinator.write_times
+        add(f"{prefix}_partition_load_time_max", loads.max_ms)
+        add(f"{prefix}_partition_load_time_avg", loads.total_ms / loads.count if loads.count else 0)
+        shares = self._server.socket_server.request_channel.plane.share_table
+        leased = {"leased_writes": 0, "leased_ms": 0.0} if shares is None else shares.counters()
+        count = writes.count + leased["leased_writes"]
+        add(f"{prefix}_write", count)
+        add(f"{prefix}_write_latency_max", writes.max_ms)
+        add(f"{prefix}_write_latency_avg", (writes.total_ms + leased["leased_ms"]) / count if count else 0)
         for partition, offset in list(coordinator.pruned.items()):
             add(f"{prefix}_last_pruned_offset", offset, SHARE_GROUP_STATE_TOPIC, str(partition))
 

@@ -15,6 +15,7 @@ _NAMES: Final = {
     "kafkapy_sharepartitions_loads": "loads",
     "kafkapy_sharepartitions_loadfailures": "load_failures",
     "kafkapy_sharepartitions_writes": "writes",
+    "kafkapy_sharepartitions_leasedwrites": "leased_writes",
     "kafkapy_sharepartitions_writefailures": "write_failures",
     "kafkapy_sharepartitions_timeouts": "expired",
 }

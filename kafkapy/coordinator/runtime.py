@@ -152,7 +152,7 @@ class CoordinatorRuntime(Generic[S]):
         return {number: each.state for number, each in list(self._hosted.items())}
 
     def at_rest(self, partition: int) -> tuple[S, int] | None:
-        """A loaded shard all of whose records are committed, and the epoch of its leadership; else None."""
+        """A shard and its leader epoch; None unless all of its records are committed."""
         hosted = self._hosted.get(partition)
         if hosted is None or hosted.state is not ShardState.ACTIVE or hosted.appending:
             return None

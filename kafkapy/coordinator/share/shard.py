@@ -141,7 +141,7 @@ class ShareShard:
         """See Shard."""
 
     def on_unloaded(self) -> None:
-        """See Shard. What network threads have stored is in the log."""
+        """See Shard. The log has the updates of network threads."""
         for key, lease in self._leases.items():
             if lease.abandon():
                 self._abandoned[key] = lease
@@ -150,7 +150,7 @@ class ShareShard:
     # --- leases -----------------------------------------------------------------------------------------------------
 
     def lend(self, key: ShareKey, write: StateWrite, log: PartitionLog, leader_epoch: int) -> None:
-        """Give a share-partition a lease, for its updates up to the next snapshot; see Persister."""
+        """Give a share-partition a lease for the updates until its next snapshot."""
         state = self.states.get(key)
         if state is None or key in self._leases or key in self._abandoned or key in self._without_snapshot:
             return

@@ -60,8 +60,8 @@ cdef inline void lease_unref(LeaseState* lease) noexcept nogil:
 cdef void lease_free(LeaseState* lease) noexcept nogil
 # Whether an update may begin now; lease_store follows a True.
 cdef bint lease_begin(LeaseState* lease) noexcept nogil
-# Appends the changes of a write, and ends the update that lease_begin began. True: they are stored and committed. False:
-# the share coordinator must store them, and the lease is over.
+# Appends the changes of a write, and ends the update that lease_begin began. True: they are stored and committed.
+# False: the share coordinator must store them, and the lease is over.
 cdef bint lease_store(LeaseState* lease, const ShareWrite* write) noexcept nogil
 # Whether an append to the log may commit at once, without a wait for other replicas or a slow disk.
 cdef bint is_quick(LogState* log) noexcept nogil

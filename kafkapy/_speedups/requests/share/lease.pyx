@@ -239,7 +239,8 @@ cdef bint lease_store(LeaseState* lease, const ShareWrite* write) noexcept nogil
         update.delivery_complete = lease.delivery_complete
     elif write.start_offset == lease.start_offset:
         update.delivery_complete = max(update.delivery_complete, lease.delivery_complete)
-    if write.state_epoch >= lease.state_epoch and write.changes.size() <= WIDEST_UPDATE and not has_letters(write):
+    if (write.state_epoch >= lease.state_epoch and write.changes.size() <= WIDEST_UPDATE
+            and not has_letters(write)):
         combine(&write.changes, update.start_offset, &changes)
         buffer_init(&batch)
         lease_encode(lease, &update, &changes, now_ms, &batch)

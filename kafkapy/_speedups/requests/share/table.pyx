@@ -227,8 +227,8 @@ cdef class ShareTable:
 
     def take(self):
         """(loads, writes, emptied): the share partitions whose state must be read, as (id, group, topic, topic id,
-        partition, leader epoch); the writes of all dirty ones, and those without a lease any more; the groups whose last session has
-        ended. Bounded: the eventfd is readable again when there are more."""
+        partition, leader epoch); the writes of all dirty ones, and those that a lease could not store; the groups whose
+        last session has ended. Bounded: the eventfd is readable again when there are more."""
         cdef vector[int64_t] loads
         cdef vector[int64_t] dirty
         cdef vector[string] emptied

@@ -19,7 +19,8 @@ cdef struct LeasedWrite:
 cdef bint share_take_leased_locked(ShareEntry* entry, LeasedWrite* out) noexcept nogil
 # Stores the write, which ends it, and those of acknowledgements that came meanwhile. `waiter` is of the caller, and not
 # in the entry's list: it joins the list when Python must go on with the write, else the write is stored.
-cdef void share_store(ShareTableState* table, ShareEntry* entry, LeasedWrite* leased, TicketWaiter* waiter) noexcept nogil
+cdef void share_store(ShareTableState* table, ShareEntry* entry, LeasedWrite* leased,
+                      TicketWaiter* waiter) noexcept nogil
 # Ends a write of an entry, with an error for the acknowledgements in it. True: the entry has changes again. `closes`:
 # the caller closes the entry next.
 cdef bint share_write_end(ShareTableState* table, ShareEntry* entry, const ShareWrite* write, int16_t error,

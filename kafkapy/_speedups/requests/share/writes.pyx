@@ -47,7 +47,8 @@ cdef bint share_take_leased_locked(ShareEntry* entry, LeasedWrite* out) noexcept
     return share_take_write(entry.share, out.write)     # whoever takes or closes holds the entry's mutex
 
 
-cdef void hand_over(ShareTableState* table, ShareEntry* entry, LeasedWrite* leased, TicketWaiter* waiter) noexcept nogil:
+cdef void hand_over(ShareTableState* table, ShareEntry* entry, LeasedWrite* leased,
+                    TicketWaiter* waiter) noexcept nogil:
     """Gives a write to Python."""
     cdef HandedWrite handed
     cdef bint open

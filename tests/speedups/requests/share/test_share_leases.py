@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speedups.requests.share.lending import PARTITION, LendingBroker
 from speedups.requests.share.members import Member, acknowledged, ranges
-from speedups.requests.share.test_share_race import RECORDS, T, EarlyLedger, Worker
+from speedups.requests.share.test_share_race import RECORDS, EarlyLedger, T, Worker
 from waiting import wait_until
 
 from kafkapy._speedups.testing.share_leases import begin, store

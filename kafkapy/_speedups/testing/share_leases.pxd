@@ -1,0 +1,1 @@
+"""A lease without an acknowledgement, for tests of the share coordinator."""
