@@ -35,6 +35,8 @@ TICK_S: Final = 0.1
 """Pause in seconds between two looks for locks whose time is over."""
 SWEEP_S: Final = 1.0
 """Pause in seconds between two looks for lost leaderships, moved log starts and changed configurations."""
+FOLLOWED_A_TURN: Final = 1_000
+"""Groups whose configuration one look compares."""
 ARCHIVING: Final = 3
 """The state of records that wait for their dead letters (RecordState of Kafka 4.4)."""
 WORK_A_TURN: Final = 500
@@ -124,6 +126,9 @@ class ShareManager:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._swept = 0.0
+        self._sweeping = False
+        self._unfollowed: deque[str] = deque()
+        """Groups whose configuration this round has not looked at."""
         self._fileno = -1
         self._stopped = False
 
@@ -343,9 +348,9 @@ class ShareManager:
         self._arm()  # first: whatever fails here, locks end in time
         self._table.expire()
         now = time.monotonic()
-        if now - self._swept >= SWEEP_S:
+        if self._sweeping or now - self._swept >= SWEEP_S:
             self._swept = now
-            self._table.sweep(self._session_idle_ms)
+            self._sweeping = self._table.sweep(self._session_idle_ms)
             self._follow_configs()
         if self._emptied:
             self._drop_emptied()
@@ -355,9 +360,14 @@ class ShareManager:
             self._timer = None
 
     def _follow_configs(self) -> None:
-        for group_id, known in list(self._known.items()):
-            settings = self._settings(group_id)
-            if settings != known:
+        """Look at the configurations of some groups, in turn."""
+        if not self._unfollowed:
+            self._unfollowed.extend(self._known)
+        for _ in range(min(FOLLOWED_A_TURN, len(self._unfollowed))):
+            group_id = self._unfollowed.popleft()
+            known = self._known.get(group_id)
+            settings = known and self._settings(group_id)
+            if settings and settings != known:
                 self._known[group_id] = settings
                 self._table.configure(group_id, settings)
 

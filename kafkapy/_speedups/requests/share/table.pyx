@@ -78,6 +78,7 @@ cdef enum:
     TOPIC_ID_SIZE = 16
     MAX_ENTRIES = 500000
     HANDED_A_TURN = 2000
+    SWEPT_A_TURN = 5000
 
 cdef pthread_mutex_t idle_mutex
 pthread_mutex_init(&idle_mutex, NULL)
@@ -403,21 +404,24 @@ cdef class ShareTable:
 
     def sweep(self, int64_t unused_ms=-1):
         """Closes share partitions of lost leaderships, and sessions unused for longer than unused_ms (-1: none).
-        Archives records below the starts of the logs."""
-        cdef vector[int64_t] ids
+        Archives records below the starts of the logs. True: the call looked at a bounded number of share partitions,
+        and the next ones go on; sessions end with the first."""
         cdef vector[ShareSessionPointer] sessions
         cdef vector[string] emptied
         cdef ShareEntry* entry
         cdef int64_t end
         cdef int64_t start
-        cdef size_t i
+        cdef int looks = 0
         with nogil:
-            if unused_ms >= 0:
-                share_sessions_take(&self.state.sessions, NULL, unused_ms, share_clock_ms(), &sessions, &emptied)
-                release_sessions(self.state, &sessions, &emptied)
-            all_entries(self.state, &ids)
-            for i in range(ids.size()):
-                entry = entry_of_id(self.state, ids[i])
+            if self.unswept.empty():
+                all_entries(self.state, &self.unswept)
+                if unused_ms >= 0:
+                    share_sessions_take(&self.state.sessions, NULL, unused_ms, share_clock_ms(), &sessions, &emptied)
+                    release_sessions(self.state, &sessions, &emptied)
+            while looks < SWEPT_A_TURN and not self.unswept.empty():
+                looks += 1
+                entry = entry_of_id(self.state, self.unswept.back())
+                self.unswept.pop_back()
                 if entry == NULL:
                     continue
                 if not readable_end(entry, &end):
@@ -428,6 +432,7 @@ cdef class ShareTable:
                     pthread_mutex_unlock(&entry.log.mutex)
                     share_move_start(self.state, entry, start)
                 entry_unref(entry)
+        return not self.unswept.empty()
 
     # ---- changes from outside ----
 

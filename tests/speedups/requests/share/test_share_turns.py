@@ -14,7 +14,7 @@ from kafkapy.errors import ErrorCode
 from kafkapy.records.control import build_end_transaction_marker
 
 ACCEPT, ARCHIVING = 1, 3
-MANY, A_TURN = 150, 64
+MANY, A_TURN, SWEPT_A_TURN = 150, 64, 5_000
 T = ("t", 0)
 
 
@@ -139,6 +139,21 @@ def test_a_session_of_many_partitions_is_released_in_turns(many: ShareBroker, ho
             write.finish()
     assert [each for each in turns if each] == [A_TURN, A_TURN, MANY - 2 * A_TURN]
     assert acquired(many) == 0
+
+
+def test_a_sweep_of_many_share_partitions_takes_turns(many: ShareBroker) -> None:
+    """Of lost leaderships: more share-partitions than one turn looks at."""
+    groups = SWEPT_A_TURN // MANY + 1
+    for number in range(1, groups):
+        member = many.member("m", f"g{number}")
+        member.fetch([("many", index) for index in range(MANY)], max_records=MANY)
+    assert len(many.shares) == groups * MANY > SWEPT_A_TURN
+    for log in many.logs:
+        log.become_follower(2, 1)
+    assert many.shares.sweep(), "the next call goes on"
+    assert len(many.shares) == groups * MANY - SWEPT_A_TURN
+    assert not many.shares.sweep()
+    assert len(many.shares) == 0
 
 
 def test_releases_of_an_ended_session_spare_what_the_member_acquires_by_a_new_one(many: ShareBroker) -> None:
