@@ -27,7 +27,7 @@ def working(broker: LendingBroker, records: int = 20) -> Member:
     for _ in range(records + 1):
         log.append_as_leader(broker.batch(b"v"))
     member = broker.member("m")
-    assert ranges(member.fetch([T])) == [(0, records, 1)]
+    assert ranges(member.fetch([T], max_records=5000, batch_size=5000)) == [(0, records, 1)]
     assert accept(member, records) == 0  # the first write is Python's
     assert broker.shard._leases or not broker.lends or broker.config.updates_per_snapshot < 2
     return member
@@ -132,6 +132,52 @@ def test_the_coordinator_hears_of_updates_when_it_needs_the_state(broker: Lendin
         assert broker.stored(coordinator)[key][:3] == (2, 3, 0)
 
 
+def test_the_start_offset_never_goes_back(broker: LendingBroker) -> None:
+    """Nor does the delivery-complete count beside one start offset; see ShareShard.write."""
+    working(broker)
+    (lease,) = broker.shard._leases.values()
+    for start, complete in ((5, 7), (3, 9), (5, 2), (6, 4), (2, 1)):
+        assert begin(lease) and store(lease, start, complete, [(start, start, 0, 1)])
+    updates, start, complete, end, changes = lease.tell()
+    assert (updates, start, complete, end) == (5, 6, 4, broker.state_log.log_end_offset)
+    assert [(each.value.start_offset, each.value.delivery_complete_count) for each in broker.records()[-5:]] == [
+        (5, 7), (5, 7), (5, 7), (6, 4), (6, 4),
+    ]  # fmt: skip
+    assert changes == [(5, 5, 0, 1), (5, 5, 0, 1), (6, 6, 0, 1)]
+    assert lease.tell() == (0, 6, 4, end, [])
+
+
+def test_what_the_coordinator_has_not_heard_of_is_bounded() -> None:
+    broker = LendingBroker()
+    broker.settings = (30_000, 5000, 5, False, False, True)
+    member = working(broker, 4300)
+    (lease,) = broker.shard._leases.values()
+    # The first record stays below all others, and its change too.
+    direct(member, 0, kind=RELEASE)
+    for offset in range(1, 100):
+        direct(member, offset, kind=RELEASE if offset % 2 else ACCEPT)
+    assert broker.stored(broker.new_coordinator()) == broker.stored(broker.coordinator)
+    # Changes that the start offset has passed are dropped, those at it are not.
+    assert ranges(member.fetch(max_records=1, share_acquire_mode=1)) == [(0, 0, 2)]
+    direct(member, 0)
+    for offset in range(101, 201, 2):
+        direct(member, offset)
+    assert broker.stored(broker.new_coordinator()) == broker.stored(broker.coordinator)
+    for first in (201, 801):
+        types = [ACCEPT if number % 2 else RELEASE for number in range(600)]
+        exchange = member.acknowledge_exchange({T: [(first, first + 599, types)]})
+        assert acknowledged(member.acknowledge_reply(exchange)) == {0: 0}
+    assert not begin(lease), "too much for one lease"
+    by_python = broker.by_python
+    assert accept(member, 1500) == 0
+    assert broker.by_python == by_python + 1
+    # One write of more changes than an update of a network thread may have.
+    wide = {T: [(first, first + 49, [number % 2 + 1 for number in range(50)]) for first in range(1600, 4200, 50)]}
+    assert acknowledged(member.acknowledge(wide)) == {0: 0}  # type: ignore[arg-type]
+    assert broker.by_python == by_python + 2
+    assert broker.stored(broker.new_coordinator()) == broker.stored(broker.coordinator)
+
+
 @pytest.mark.parametrize("work", ["initialize", "read", "write", "delete", "forget"])
 def test_the_coordinator_waits_for_an_update_that_is_under_way(broker: LendingBroker, work: str) -> None:
     working(broker)
@@ -173,7 +219,10 @@ def test_a_coordinator_that_loads_again_gets_what_was_under_way(broker: LendingB
         assert known[key][1:3] == (5, 1)
 
 
-@pytest.mark.parametrize("why", ["another replica is in sync", "another leader", "flush.messages", "dead letters"])
+WHY = ["another replica is in sync", "one is about to be", "another leader", "flush.messages", "dead letters"]
+
+
+@pytest.mark.parametrize("why", WHY)
 def test_python_goes_on_with_what_cannot_be_stored_at_once(why: str) -> None:
     broker = LendingBroker()
     if why == "dead letters":
@@ -181,6 +230,8 @@ def test_python_goes_on_with_what_cannot_be_stored_at_once(why: str) -> None:
     member = working(broker)
     if why == "another replica is in sync":
         broker.state_log.become_leader(1, 0, (1, 2), (1, 2))
+    elif why == "one is about to be":
+        assert broker.state_log.set_isr(1, (1,), (1, 2))
     elif why == "another leader":
         broker.state_log.become_leader(1, 1, (1,), (1,))
         broker.coordinator.on_leadership_change(PARTITION, 1, True)
