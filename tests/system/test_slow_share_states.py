@@ -73,10 +73,15 @@ class Stall:
         return offset, offset, [ACCEPT]
 
 
-@pytest.fixture
-def stall(tmp_path: Path) -> Iterator[Stall]:
+@pytest.fixture(params=[500, 3])
+def stall(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stall]:
+    """With 3 updates for a snapshot, the write that stalls is the last one of its lease."""
     files = SlowFiles(tmp_path / "slow", tmp_path / "broker" / "logs")
-    keys = {"num.network.threads": "2", "group.share.record.lock.duration.ms": "60000"}
+    keys = {
+        "num.network.threads": "2",
+        "group.share.record.lock.duration.ms": "60000",
+        "share.coordinator.snapshot.update.records.per.snapshot": str(request.param),
+    }
     with BrokerProcess(tmp_path / "broker", keys, environment=files.environment) as broker:
         yield Stall(broker, files)
         files.be_fast()
