@@ -35,7 +35,12 @@ class Applies(Protocol):
 
 @runtime_checkable
 class NotesOffsets(Protocol):
-    """A shard that needs the offsets of its records, to prune the log."""
+    """A shard that needs the offsets of its records, to prune the log.
+
+    `told_end` is the offset after the last record that the data plane appended and has told the shard of.
+    """
+
+    told_end: int
 
     def stored_at(self, record: CoordinatorRecord, offset: int) -> None:
         """Note the offset of a record that was applied before; offsets only grow."""

@@ -85,6 +85,8 @@ from kafkapy.types import CompressionType, TopicPartition
 
 APPENDS: Final = "appends"
 """Key of the one timeout for all appends: most end long before, and are not worth one each."""
+SETTLING_PAUSE_MS: Final = 20
+"""Pause before another look for appends of the data plane to a partition that is to be loaded."""
 FLUSH: Final = "flush"
 """Key of the timeout after which records wait for no others."""
 
@@ -109,10 +111,12 @@ class CoordinatorRuntime(Generic[S]):
         linger_ms: int = 0,
         compression: int = CompressionType.NONE,
         value_versions: Mapping[int, int] | None = None,
+        is_settled: Callable[[int], bool] = lambda _: True,
     ) -> None:
         """`value_versions`: by key version, the newest version of a value that all brokers can read.
 
         `linger_ms`: the time in ms that records wait for others of later turns; up to 0 none.
+        `is_settled`: whether no append of the data plane to a partition is under way; a load waits for that.
         """
         self.name = name
         self.topic = topic
@@ -126,6 +130,7 @@ class CoordinatorRuntime(Generic[S]):
         self._linger_ms = linger_ms
         self._compression = compression
         self._value_versions = value_versions or {}
+        self._is_settled = is_settled
         self._hosted: dict[int, HostedShard[S]] = {}
         self._unwritten: list[HostedShard[S]] = []
         """Shards with records to write at the end of this turn."""
@@ -218,8 +223,17 @@ class CoordinatorRuntime(Generic[S]):
 
         self._hosted[number] = hosted
         hosted.load = Load(partition, hosted.shard, self._types, self._writer, self.clock, done, failed)
-        if number not in self._appending:
+        self._begin_load(hosted)
+
+    def _begin_load(self, hosted: HostedShard[S]) -> None:
+        """Start a load once no append is under way: it must find all records."""
+        number = hosted.partition.partition
+        if hosted.load is None or number in self._appending:
+            return
+        if self._is_settled(number):
             hosted.load.start()
+        else:
+            self.timer.schedule(hosted, SETTLING_PAUSE_MS, lambda: self._begin_load(hosted))
 
     def _unload(self, hosted: HostedShard[S], error: KafkaError | None = None) -> None:
         self._hosted.pop(hosted.partition.partition, None)
@@ -402,13 +416,21 @@ class CoordinatorRuntime(Generic[S]):
         """Answer an operation without records once all that it may have seen is committed."""
         if hosted.unwritten:
             hosted.unwritten.append(pending)
-        elif hosted.uncommitted or self._high_watermark(hosted) < hosted.loaded_end:
+        elif hosted.uncommitted or self._high_watermark(hosted) < self._known_end(hosted):
             waits_for = hosted.uncommitted[-1].end_offset if hosted.uncommitted else hosted.loaded_end
             pending.end_offset = waits_for
             hosted.uncommitted.append(pending)
             self._limit_wait(hosted, pending)
         else:
             self._finish(pending)
+
+    def _known_end(self, hosted: HostedShard[S]) -> int:
+        """The end of what a load or the data plane has told the shard."""
+        if hosted.notes is not None and hosted.notes.told_end > hosted.loaded_end:
+            hosted.loaded_end = hosted.notes.told_end
+            if self._high_watermark(hosted) < hosted.loaded_end:
+                self._writer.end_offset(hosted.partition)  # so that the runtime hears of it
+        return hosted.loaded_end
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -484,8 +506,8 @@ class CoordinatorRuntime(Generic[S]):
                     "Partition %s cannot be written to; the coordinator loads the partition again", hosted.partition
                 )
                 self._reload(hosted, errors.UnknownServerError())
-            if current is not None and current is not hosted and current.load is not None:
-                current.load.start()
+            if current is not None and current is not hosted:
+                self._begin_load(current)
 
         hosted.appending = True
         self._appending.add(number)

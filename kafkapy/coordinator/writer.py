@@ -279,7 +279,7 @@ class PartitionLogWriter:
     def lendable(self, partition: TopicPartition) -> PartitionLog | None:
         """See PartitionWriter."""
         log = self._replicas.log(partition)
-        return log if log is not None and log.is_leader else None
+        return log if log is not None and log.is_leader and log.in_sync_replicas == 1 else None
 
     def on_committed(self, listener: CommittedListener) -> None:
         """See PartitionWriter."""
@@ -291,7 +291,8 @@ class PartitionLogWriter:
         if partition is None:
             return
         log = self._replicas.log(partition)
-        if log is None or high_watermark >= log.log_end_offset:
+        # The data plane may have appended since the event.
+        if log is None or max(high_watermark, log.high_watermark) >= log.log_end_offset:
             del self._waiting[log_id]
             if log is not None:
                 log.announce_high_watermark = False

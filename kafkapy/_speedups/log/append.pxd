@@ -4,6 +4,8 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kafkapy._speedups.log.layout cimport AppendOptions, AppendResult, AppendStatus, LogState, Waiter
 
+# Whether an append that begins now may commit at its end: nothing waits for other replicas, a sync or a slow disk.
+cdef bint append_commits_at_once(LogState* log) noexcept nogil
 # Counts a refused batch; returns LOG_REFUSED.
 cdef AppendStatus append_refused(LogState* log, int64_t size) noexcept nogil
 # `origin` is producer_state's AppendOrigin. ORIGIN_REPLICATION keeps the batches' own offsets and epochs.

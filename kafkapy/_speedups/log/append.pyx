@@ -9,7 +9,7 @@ before the write hold after it. A log dir that fails meanwhile may take the log 
 the same. Source of the order and the error codes: Kafka's UnifiedLog and LogValidator.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 from libcpp.vector cimport vector
 
@@ -240,6 +240,15 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
     if active.size > log.config.segment_bytes // 2:
         want_segment_locked(log)
     return 0
+
+
+cdef bint append_commits_at_once(LogState* log) noexcept nogil:
+    cdef bint quick
+    pthread_mutex_lock(&log.mutex)
+    quick = (private_of(log).maximal_in_sync == 1 and log.high_watermark == log.log_end_offset
+             and log.config.flush_messages == INT64_MAX and not was_slow_locked(log))
+    pthread_mutex_unlock(&log.mutex)
+    return quick
 
 
 cdef AppendStatus refused(LogState* log, int64_t size, int origin) noexcept nogil:

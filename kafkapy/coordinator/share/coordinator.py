@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
 from kafkapy.coordinator.clock import Clock
@@ -23,6 +23,7 @@ from kafkapy.coordinator.share.records import SHARE_RECORDS
 from kafkapy.coordinator.share.shard import ShareShard
 from kafkapy.coordinator.share.state import ShareKey, ShareState, ShareSummary, StateBatch
 from kafkapy.coordinator.writer import PartitionWriter
+from kafkapy.errors import ErrorCode, code_of
 from kafkapy.metadata.topic_names import SHARE_GROUP_STATE_TOPIC
 from kafkapy.types import TopicPartition
 
@@ -34,6 +35,8 @@ logger = logging.getLogger("kafka.coordinator.share.ShareCoordinator")
 
 T = TypeVar("T")
 
+PAUSE_MS: Final = 100
+"""Pause before an operation on a share-partition that something else writes to is tried again."""
 LOOKED_AT_ONCE: Final = 500
 """Share-partitions that a check looks at in one turn of the loop."""
 
@@ -67,7 +70,8 @@ class ShareCoordinator:
         self._is_gone = is_gone
         self._delete_records = delete_records
         self._writer = writer
-        self._abandoned: dict[ShareKey, StateLease] = {}
+        self._abandoned: dict[int, list[StateLease]] = {}
+        """By partition, leases of unloaded shards that had an update under way."""
         self._suspects: set[UUID] = set()
         """Topics of share-partitions that were not known at the last check."""
         self.runtime: CoordinatorRuntime[ShareShard] = CoordinatorRuntime(
@@ -81,10 +85,17 @@ class ShareCoordinator:
             write_timeout_ms=lambda: self.config.write_timeout_ms,
             linger_ms=config.linger_ms,
             compression=config.compression,
+            is_settled=self._is_settled,
         )
 
     def _make_shard(self, context: ShardContext[ShareShard], exists: Callable[[UUID, int], bool]) -> ShareShard:
-        return ShareShard(context, self.config, exists, self._abandoned)
+        abandoned = self._abandoned.setdefault(context.partition, [])
+        return ShareShard(context, self.config, exists, abandoned.append)
+
+    def _is_settled(self, partition: int) -> bool:
+        abandoned = self._abandoned.get(partition, [])
+        abandoned[:] = [lease for lease in abandoned if lease.busy]
+        return not abandoned
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -203,9 +214,19 @@ class ShareCoordinator:
         looked_at = list(islice(keys, LOOKED_AT_ONCE))
         if not looked_at or self.runtime.shards().get(partition) is not shard:
             return
+        def ended(key: ShareKey, done: Later[None]) -> None:
+            if done.error is not None and code_of(done.error) == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                # The data plane writes to it, or the log takes nothing.
+                again = partial(self._each, partition, shard, iter([key]), operation)
+                self.runtime.timer.schedule(object(), PAUSE_MS, again)
+            elif done.error is not None:
+                logger.info(
+                    "The state of share-partition %s cannot be written; the coordinator retries: %s", key, done.error
+                )
+
         for key in looked_at:
             # Each by itself: the records of all may exceed a batch. What fails is tried again at the next check.
-            self.runtime.write(partition, operation(key)).then(partial(_log_failure, key))
+            self.runtime.write(partition, operation(key)).then(partial(ended, key))
         self.runtime.timer.schedule(object(), 0, lambda: self._each(partition, shard, keys, operation))
 
     # --- pruning ----------------------------------------------------------------------------------------------------
@@ -241,8 +262,3 @@ def _forget(key: ShareKey) -> Operation[ShareShard, None]:
 
 def _refresh(key: ShareKey) -> Operation[ShareShard, None]:
     return lambda shard, now_ms: shard.refresh(key, now_ms)
-
-
-def _log_failure(key: ShareKey, done: Later[Any]) -> None:
-    if done.error is not None:
-        logger.info("The state of share-partition %s cannot be written; the coordinator retries: %s", key, done.error)

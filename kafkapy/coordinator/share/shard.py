@@ -71,9 +71,9 @@ class ShareShard:
         context: ShardContext[ShareShard],
         config: ShareCoordinatorConfig,
         exists: Callable[[UUID, int], bool],
-        abandoned: dict[ShareKey, StateLease] | None = None,
+        abandoned: Callable[[StateLease], None] = lambda _: None,
     ) -> None:
-        """`abandoned`: leases of earlier shards whose last update is under way; the shards of a broker share them."""
+        """`abandoned` gets each lease that ends with an update under way, when the shard is unloaded."""
         self.partition = context.partition
         self.states: dict[ShareKey, StoredState] = {}
         self.topics: dict[UUID, set[ShareKey]] = {}
@@ -82,7 +82,9 @@ class ShareShard:
         self._exists = exists
         self._leases: dict[ShareKey, StateLease] = {}
         """The share-partitions whose updates network threads append. See kafkapy/_speedups/requests/share/lease.pxd."""
-        self._abandoned = {} if abandoned is None else abandoned
+        self._on_abandoned = abandoned
+        self.told_end = 0
+        """See NotesOffsets."""
         self._updates = 0
         """Updates that the log needs: those since the last snapshots."""
         self._snapshots: dict[ShareKey, int] = {}
@@ -142,9 +144,9 @@ class ShareShard:
 
     def on_unloaded(self) -> None:
         """See Shard. The log has the updates of network threads."""
-        for key, lease in self._leases.items():
+        for lease in self._leases.values():
             if lease.abandon():
-                self._abandoned[key] = lease
+                self._on_abandoned(lease)
         self._leases.clear()
 
     # --- leases -----------------------------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ class ShareShard:
     def lend(self, key: ShareKey, write: StateWrite, log: PartitionLog, leader_epoch: int) -> None:
         """Give a share-partition a lease for the updates until its next snapshot."""
         state = self.states.get(key)
-        if state is None or key in self._leases or key in self._abandoned or key in self._without_snapshot:
+        if state is None or key in self._leases or key in self._without_snapshot:
             return
         left = self._config.updates_per_snapshot - state.updates
         if left <= 0 or state.fencing_leader_epoch > write.leader_epoch or state.state_epoch > write.state_epoch:
@@ -184,16 +186,13 @@ class ShareShard:
                 raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, "A write of the share-partition is under way")
             del self._leases[key]
             self._take_over(state, told)
-        elif self._abandoned and key in self._abandoned:
-            if self._abandoned[key].busy:
-                raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, "A write of the share-partition is under way")
-            del self._abandoned[key]
         return state
 
     def _take_over(self, state: StoredState, told: Told) -> None:
         state.take_over(told)
         self._updates += told[0]
         if told[0]:
+            self.told_end = max(self.told_end, told[3])
             self._end = max(self._end, told[3])
 
     # --- operations -------------------------------------------------------------------------------------------------

@@ -82,6 +82,8 @@ from kafkapy._speedups.share.layout cimport ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_REC
 
 cdef enum:
     TRIES_A_TURN = 256                  # partitions, before other connections have their turn
+    TRIES_A_LOOK = 8                    # at the clock
+    TURN_NS = 2000000                   # of acknowledgements that are stored at once, each with a write to a log
     MAX_LOOKS = 8                       # at share partitions that change faster than a fetch looks
     MAX_WAIT_MS = 600000                # of a parked request: the default of connections.max.idle.ms
     MAX_MEMBER_ID = 36                  # bytes: a UUID as text
@@ -236,11 +238,13 @@ cdef void begin_acknowledging(DataPlaneState* plane, ShareState* state) noexcept
 
 
 cdef bint acknowledge_some(DataPlaneState* plane, ShareState* state, Outcome* outcome) noexcept nogil:
-    """Acknowledges in at most TRIES_A_TURN partitions. False when the request was parked before the last one."""
+    """Acknowledges in at most TRIES_A_TURN partitions, and no further after TURN_NS. False when the request was parked
+    before the last one."""
     cdef SharePart* part
     cdef int tries = 0
+    cdef int64_t until = monotonic_ns() + TURN_NS
     while state.next < state.parts.size():
-        if tries == TRIES_A_TURN:
+        if tries == TRIES_A_TURN or (tries % TRIES_A_LOOK == TRIES_A_LOOK - 1 and monotonic_ns() > until):
             let_others(state, outcome)
             return False
         part = &state.parts[state.next]

@@ -7,9 +7,11 @@ the next snapshot, and only for a log whose append commits at once: this broker 
 
 One update at a time is under way (the entry's `writing`). The coordinator does nothing with the state meanwhile: the
 order of a share-partition's records in the log is that of their changes. An append that fails, parks or does not commit
-ends the lease, and the coordinator gets the write; an update that is stored twice does no harm.
+ends the lease, and the coordinator gets the write. It hears of an update that was appended too, so that its next record
+never goes back, and an update that is stored twice does no harm.
 
-    a lease's mutex     all but the constants. Taken after an entry's mutex; nothing is taken under it
+    a lease's mutex     all but the constants. Taken after an entry's mutex; nothing is taken under it, and it is not
+                        held for the GIL
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -58,13 +60,11 @@ cdef inline void lease_unref(LeaseState* lease) noexcept nogil:
 
 # Frees a lease after its last reference.
 cdef void lease_free(LeaseState* lease) noexcept nogil
-# Whether an update may begin now; lease_store follows a True.
+# Whether an update may begin now: the log is quick, and the lease is not over. lease_store follows a True.
 cdef bint lease_begin(LeaseState* lease) noexcept nogil
 # Appends the changes of a write, and ends the update that lease_begin began. True: they are stored and committed.
 # False: the share coordinator must store them, and the lease is over.
 cdef bint lease_store(LeaseState* lease, const ShareWrite* write) noexcept nogil
-# Whether an append to the log may commit at once, without a wait for other replicas or a slow disk.
-cdef bint is_quick(LogState* log) noexcept nogil
 # Encodes an update as a batch of one record.
 cdef void lease_encode(const LeaseState* lease, const LeaseUpdate* update, const vector[StateChange]* changes,
                        int64_t now_ms, ByteBuffer* out) noexcept nogil
@@ -72,4 +72,4 @@ cdef void lease_encode(const LeaseState* lease, const LeaseUpdate* update, const
 
 cdef class StateLease:
     cdef LeaseState* state
-    cdef tuple told(self)
+    cdef tuple told(self, bint ends)

@@ -1,6 +1,6 @@
 """Updates of share-partitions that network threads append (see lease.pxd)."""
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 from libcpp.vector cimport vector
@@ -24,7 +24,7 @@ from kafkapy._speedups.base.wire cimport (
     write_int64,
     write_unsigned_varint,
 )
-from kafkapy._speedups.log.append cimport append_batches
+from kafkapy._speedups.log.append cimport append_batches, append_commits_at_once
 from kafkapy._speedups.log.layout cimport (
     LOG_APPENDED,
     LOG_PARK_SEGMENT,
@@ -38,7 +38,6 @@ from kafkapy._speedups.log.layout cimport (
 from kafkapy._speedups.log.partition_log cimport PartitionLog
 from kafkapy._speedups.log.producer_state cimport ORIGIN_COORDINATOR
 from kafkapy._speedups.log.state cimport log_ref, log_remove_waiters, log_unref
-from kafkapy._speedups.log.turns cimport was_slow_locked
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_HEADER_SIZE,
     BatchHeader,
@@ -54,7 +53,7 @@ cdef enum:
     UNKNOWN_DELIVERY_COMPLETE = -1          # the default of the tagged field
     DELIVERY_COMPLETE_TAG = 0
     MOST_CHANGES = 1000                     # that the coordinator has not heard of
-    WIDEST_UPDATE = 2000                    # changes of one update; wider ones go to the coordinator
+    WIDEST_UPDATE = 500                     # changes of one update; wider ones go to the coordinator
     CHANGES_KEPT = 64                       # before those below the start offset are dropped
 
 
@@ -66,6 +65,8 @@ cdef void lease_free(LeaseState* lease) noexcept nogil:
 
 cdef bint lease_begin(LeaseState* lease) noexcept nogil:
     cdef bint free_now
+    if not append_commits_at_once(lease.log):
+        return False
     pthread_mutex_lock(&lease.mutex)
     free_now = not lease.ended and not lease.busy and lease.left > 0
     if free_now:
@@ -164,22 +165,13 @@ cdef void not_again(void* owner, uint64_t token) noexcept nogil:
     """An append that parked is the share coordinator's: nobody repeats it here."""
 
 
-cdef bint is_quick(LogState* log) noexcept nogil:
-    cdef bint quick
-    pthread_mutex_lock(&log.mutex)
-    quick = log.in_sync_replicas == 1 and log.config.flush_messages == INT64_MAX and not was_slow_locked(log)
-    pthread_mutex_unlock(&log.mutex)
-    return quick
-
-
 cdef bint append_update(LeaseState* lease, ByteBuffer* batch, int64_t now_ms, int64_t* end_offset) noexcept nogil:
+    """Whether the update is committed. It may be in the log all the same: then there is an end offset."""
     cdef AppendOptions options
     cdef AppendResult result
     cdef AppendStatus status
     cdef Waiter waiter
     cdef bint committed
-    if not is_quick(lease.log):
-        return False
     memset(&options, 0, sizeof(options))
     options.required_acks = -1
     options.api_version = -1
@@ -199,7 +191,9 @@ cdef bint append_update(LeaseState* lease, ByteBuffer* batch, int64_t now_ms, in
         return False
     end_offset[0] = result.last_offset + 1
     pthread_mutex_lock(&lease.log.mutex)
-    committed = lease.log.high_watermark >= end_offset[0]
+    # Of this leadership: another leader's records may have passed that offset.
+    committed = (lease.log.high_watermark >= end_offset[0] and lease.log.leader
+                 and lease.log.leader_epoch == lease.log_epoch)
     pthread_mutex_unlock(&lease.log.mutex)
     return committed
 
@@ -248,10 +242,10 @@ cdef bint lease_store(LeaseState* lease, const ShareWrite* write) noexcept nogil
         buffer_free(&batch)
     pthread_mutex_lock(&lease.mutex)
     lease.busy = False
-    if stored and lease.abandoned:
-        stored = False
-    elif stored:
+    if end_offset:
+        # The coordinator goes on from what the log has, committed or not; else its next record may go back.
         remember(lease, &update, &changes, end_offset)
+    stored = stored and not lease.abandoned
     if not stored:
         lease.ended = True
     pthread_mutex_unlock(&lease.mutex)
@@ -299,38 +293,42 @@ cdef class StateLease:
             pthread_mutex_unlock(&self.state.mutex)
         return busy
 
-    cdef tuple told(self):
+    cdef tuple told(self, bint ends):
         cdef vector[StateChange] changes
-        cdef int updates
-        cdef int64_t end_offset
+        cdef int updates = 0
+        cdef int delivery_complete = 0
+        cdef int64_t start_offset = 0
+        cdef int64_t end_offset = 0
+        cdef bint busy
         cdef size_t i
-        changes.swap(self.state.changes)
-        updates = self.state.updates
-        self.state.updates = 0
-        end_offset = self.state.end_offset
-        return (updates, self.state.start_offset, self.state.delivery_complete, end_offset,
+        # A network thread may wait for the mutex: it is not held for the GIL.
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            busy = self.state.busy
+            if ends:
+                self.state.ended = True
+            if not (ends and busy):
+                changes.swap(self.state.changes)
+                updates = self.state.updates
+                self.state.updates = 0
+                start_offset = self.state.start_offset
+                delivery_complete = self.state.delivery_complete
+                end_offset = self.state.end_offset
+            pthread_mutex_unlock(&self.state.mutex)
+        if ends and busy:
+            return None
+        return (updates, start_offset, delivery_complete, end_offset,
                 [(changes[i].first, changes[i].last, changes[i].state, changes[i].delivery_count)
                  for i in range(changes.size())])
 
     def tell(self):
         """(updates, start offset, delivery-complete count, end offset of the log, state batches) of the updates since
         the last call, whose batches may overlap. The offset counts only with updates."""
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-        try:
-            return self.told()
-        finally:
-            pthread_mutex_unlock(&self.state.mutex)
+        return self.told(False)
 
     def end(self):
         """Ends the lease, and tells as `tell`; None: an update is under way, call again."""
-        with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-        try:
-            self.state.ended = True
-            return None if self.state.busy else self.told()
-        finally:
-            pthread_mutex_unlock(&self.state.mutex)
+        return self.told(True)
 
     def abandon(self):
         """Ends the lease without a word: the coordinator reads the log again. Whether an update is under way, which the

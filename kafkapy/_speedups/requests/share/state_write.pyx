@@ -6,9 +6,10 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.error_codes cimport ERROR_UNKNOWN_SERVER_ERROR
 from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock
+from kafkapy._speedups.log.append cimport append_commits_at_once
 from kafkapy._speedups.log.partition_log cimport PartitionLog
 from kafkapy._speedups.requests.share.entries cimport ENTRY_READY, entry_unref, share_dirty, share_entry_close
-from kafkapy._speedups.requests.share.lease cimport LeaseState, StateLease, is_quick, lease_ref, lease_unref
+from kafkapy._speedups.requests.share.lease cimport LeaseState, StateLease, lease_ref, lease_unref
 from kafkapy._speedups.requests.share.writes cimport share_write_end
 from kafkapy._speedups.share.layout cimport StateChange
 
@@ -103,7 +104,9 @@ cdef class StateWrite:
         cdef bint lent
         if not self.finished:
             raise RuntimeError("this write is not finished")
-        if not is_quick(log.state):
+        with nogil:
+            lent = append_commits_at_once(log.state)
+        if not lent:
             return None
         lease = StateLease(log, log_epoch, key, snapshot_epoch, state_epoch, leader_epoch, start_offset,
                            delivery_complete, updates)

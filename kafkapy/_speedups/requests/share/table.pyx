@@ -282,6 +282,7 @@ cdef class ShareTable:
         """The writes that network threads could not store, some of them at a time; see take_some."""
         cdef HandedWrite handed
         cdef bint more
+        cdef bint open = False
         cdef int count = 0
         while True:
             with nogil:
@@ -291,6 +292,10 @@ cdef class ShareTable:
                     handed = self.state.handed.back()
                     self.state.handed.pop_back()
                 pthread_mutex_unlock(&self.state.mutex)
+                if more and count < HANDED_A_TURN:
+                    pthread_mutex_lock(&handed.entry.mutex)
+                    open = handed.entry.status == ENTRY_READY
+                    pthread_mutex_unlock(&handed.entry.mutex)
             if not more:
                 return 0
             if count == HANDED_A_TURN:
@@ -298,8 +303,14 @@ cdef class ShareTable:
                     signal_python(self.state)
                 return 0
             count += 1
-            atomic_count(&self.state.counters.writes, 1)
-            writes.append(state_write(self, self.state, handed.entry, handed.write))
+            if open:
+                atomic_count(&self.state.counters.writes, 1)
+                writes.append(state_write(self, self.state, handed.entry, handed.write))
+            else:
+                # Whoever closed it has answered, and wants nothing written.
+                with nogil:
+                    entry_unref(handed.entry)
+                del handed.write
 
     cdef StateWrite next_write(self, int64_t id):
         cdef ShareEntry* entry

@@ -163,9 +163,9 @@ def test_what_the_coordinator_has_not_heard_of_is_bounded() -> None:
     for offset in range(101, 201, 2):
         direct(member, offset)
     assert broker.stored(broker.new_coordinator()) == broker.stored(broker.coordinator)
-    for first in (201, 801):
-        types = [ACCEPT if number % 2 else RELEASE for number in range(600)]
-        exchange = member.acknowledge_exchange({T: [(first, first + 599, types)]})
+    for first in (201, 601, 1001):
+        types = [ACCEPT if number % 2 else RELEASE for number in range(400)]
+        exchange = member.acknowledge_exchange({T: [(first, first + 399, types)]})
         assert acknowledged(member.acknowledge_reply(exchange)) == {0: 0}
     assert not begin(lease), "too much for one lease"
     by_python = broker.by_python
@@ -202,21 +202,40 @@ def test_the_coordinator_waits_for_an_update_that_is_under_way(broker: LendingBr
     assert broker.stored(broker.new_coordinator()) == broker.stored(coordinator)
 
 
-def test_a_coordinator_that_loads_again_gets_what_was_under_way(broker: LendingBroker) -> None:
+def test_a_coordinator_that_loads_again_waits_for_what_is_under_way(broker: LendingBroker) -> None:
+    """It finds the update in the log, and the write of it that Python gets too changes nothing."""
     working(broker)
     key = broker.key("t")
     (lease,) = broker.shard._leases.values()
     assert begin(lease)
     broker.coordinator.on_leadership_change(PARTITION, broker.epoch, False)
     broker.coordinator.on_leadership_change(PARTITION, broker.epoch, True)
-    broker.clock.run()
-    assert broker.ask(broker.coordinator.read(key, 0)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.clock.advance(1000)
+    assert broker.ask(broker.coordinator.read(key, 0)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert not store(lease, 5, 1, []), "the shard that lent it is gone: Python writes it again"
-    assert broker.ask(broker.coordinator.write(key, 1, 0, 5, 1, ())) is None
-    assert broker.ask(broker.coordinator.read(key, 0)).start_offset == 5
-    # The log has it twice, which makes no difference.
-    for known in (broker.stored(broker.new_coordinator()), broker.stored(broker.coordinator)):
-        assert known[key][1:3] == (5, 1)
+    broker.clock.advance(1000)
+    assert broker.ask(broker.coordinator.read(key, 1)).start_offset == 5
+    assert broker.ask(broker.coordinator.write(key, 1, 0, 5, 1, ())) == ErrorCode.FENCED_LEADER_EPOCH
+    assert broker.stored(broker.new_coordinator()) == broker.stored(broker.coordinator)
+
+
+def test_the_coordinator_goes_on_from_an_update_that_is_not_committed(broker: LendingBroker) -> None:
+    """A new leader reads the state before Python has the write: no record goes back to what was before the update."""
+    member = working(broker)
+    direct(member, 6, 9)
+    (lease,) = broker.shard._leases.values()
+    assert begin(lease)
+    broker.state_log.set_isr(1, (1,), (1, 2))
+    key = broker.key("t")
+    assert not store(lease, 10, 3, [(0, 5, 2, 1)]), "in the log, and not committed"
+    assert broker.state_log.high_watermark == broker.state_log.log_end_offset - 1
+    state = broker.coordinator.read(key, 1)
+    broker.clock.run()
+    assert not state.done, "it waits for what it tells of"
+    broker.state_log.set_isr(2, (1,), (1,))
+    broker.coordinator.runtime._committed(PARTITION)
+    assert broker.ask(state).start_offset == 10
+    assert broker.stored(broker.new_coordinator()) == broker.stored(broker.coordinator)
 
 
 WHY = ["another replica is in sync", "one is about to be", "another leader", "flush.messages", "dead letters"]
@@ -248,22 +267,27 @@ def test_python_goes_on_with_what_cannot_be_stored_at_once(why: str) -> None:
     assert acknowledged(member.acknowledge_reply(exchange)) == {0: 0}
 
 
-def test_a_closed_share_partition_answers_what_its_lease_could_not_store(broker: LendingBroker) -> None:
+@pytest.fixture
+def parked(broker: LendingBroker) -> Any:
+    """An acknowledgement that its lease could not store."""
     member = working(broker)
-    broker.state_log.become_leader(1, 0, (1, 2), (1, 2))
+    broker.state_log.become_leader(1, 1, (1,), (1,))
     exchange = member.acknowledge_exchange({T: [(0, 0, [ACCEPT])]})
     assert exchange.kind == "parked"
+    return member, exchange
+
+
+def test_a_closed_share_partition_answers_what_its_lease_could_not_store(broker: LendingBroker, parked: Any) -> None:
+    member, exchange = parked
     broker.shares.drop_group("g", ErrorCode.GROUP_ID_NOT_FOUND)
     assert exchange.wakes
     exchange.resume()
     assert acknowledged(member.acknowledge_reply(exchange)) == {0: ErrorCode.GROUP_ID_NOT_FOUND}
+    assert broker.shares.take() == ([], [], []), "nobody writes it any more"
 
 
-def test_writes_that_nobody_takes_end_with_the_table(broker: LendingBroker) -> None:
-    member = working(broker)
-    broker.state_log.become_leader(1, 0, (1, 2), (1, 2))
-    exchange = member.acknowledge_exchange({T: [(0, 0, [ACCEPT])]})
-    assert exchange.kind == "parked"
+def test_writes_that_nobody_takes_end_with_the_table(broker: LendingBroker, parked: Any) -> None:
+    member, exchange = parked
     broker.shares.close()
     exchange.resume()
     assert acknowledged(member.acknowledge_reply(exchange)) == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}

@@ -28,14 +28,16 @@ class Worker:
             self.work()
         except BaseException as error:
             self.error = error
+            self.ledger.failed = True
 
     def finish(self, exchange: Any) -> Any:
-        """Wait as a Processor does; after a while max wait is over."""
-        end = time.monotonic() + 0.02
+        """Wait as a Processor does; after a while max wait is over, and the rest waits for the coordinator."""
+        end, waits = time.monotonic() + 0.02, True
         while exchange.kind == "parked":
             if exchange.wakes:
                 exchange.resume()
-            elif time.monotonic() > end:
+            elif waits and time.monotonic() > end:
+                waits = False
                 exchange.resume(timed_out=True)
             else:
                 time.sleep(0)
@@ -44,7 +46,7 @@ class Worker:
     def work(self) -> None:
         topics = [T]
         acks: dict[tuple[str, int], list[tuple[int, int, list[int]]]] = {}
-        while not self.ledger.done:
+        while not self.ledger.done and not self.ledger.failed:
             exchange = self.member.fetch_exchange(topics, acks=acks, max_records=5)  # type: ignore[arg-type]
             reply = self.member.reply(self.finish(exchange))
             assert reply.error_code == 0
@@ -62,6 +64,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.failed = False
+        """Whether a worker has: nobody goes on."""
         self.holders: dict[int, str] = {}
         self.accepted: set[int] = set()
         self.released: set[int] = set()
