@@ -32,7 +32,6 @@ from kafkapy._speedups.log.layout cimport (
     AppendOptions,
     AppendResult,
     AppendStatus,
-    LogState,
     Waiter,
 )
 from kafkapy._speedups.log.partition_log cimport PartitionLog
