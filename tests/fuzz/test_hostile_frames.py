@@ -147,7 +147,7 @@ def assault(broker: Any, count: int, seed: int) -> None:
 
 @pytest.mark.timeout(900)
 def test_spoiled_requests_of_every_served_version(broker: Any) -> None:
-    assault(broker, int(os.environ.get("KAFKAPY_FUZZ_FRAMES", "20000")), seed=1)
+    assault(broker, int(os.environ.get("KAFKAPY_FUZZ_FRAMES", "8000")), seed=1)
 
 
 def test_every_served_request_cut_at_every_byte(broker: Any) -> None:

@@ -170,12 +170,16 @@ def test_another_subscription_in_place_of_the_first(kafka: Any, admin: KafkaAdmi
         assert commit(consumer) == {None}
 
 
-def test_unsubscribe_gives_records_back_at_once(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
+def test_records_of_a_consumer_that_unsubscribes_come_back(kafka: Any, admin: KafkaAdminClient, queue: str) -> None:
+    """When their locks end: it leaves the group, and closes its share session no sooner than itself."""
     fill(kafka.bootstrap, queue, [b"%d" % n for n in range(5)])
+    configure(admin, queue, share_record_lock_duration_ms=LOCK_MS)
     with made(kafka, queue) as consumer:
         some(consumer, 5)
         consumer.unsubscribe()
         assert consumer.subscription() == []
+        # The other one has all the time that it needs.
+        configure(admin, queue, share_record_lock_duration_ms=30_000)
         with made(kafka, queue, share_acknowledgement_mode="implicit") as other:
             assert seen(some(other, 5)) == [(offset, 2) for offset in range(5)]
             assert commit(other) == {None}

@@ -138,7 +138,7 @@ def prometheus(addresses: list[str], tmp_path_factory: pytest.TempPathFactory) -
     """Scrapes them every few seconds, and has the rules."""
     directory = tmp_path_factory.mktemp("prometheus")
     configuration = {
-        "global": {"scrape_interval": "4s", "scrape_timeout": "4s", "evaluation_interval": "2s"},
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "2s"},
         "rule_files": list(map(str, RULES)),
         "scrape_configs": [{"job_name": "kafkapy", "static_configs": [{"targets": addresses}]}],
     }

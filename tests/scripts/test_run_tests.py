@@ -59,7 +59,8 @@ class Run:
         known = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         done = subprocess.run(
             [sys.executable, str(directory / "scripts" / SCRIPT.name), *arguments],
-            env=known | {"FAILING": failing},
+            # No plugin that tests here do without: pytest starts twice each time, and so do its workers.
+            env=known | {"FAILING": failing, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"},
             capture_output=True,
             text=True,
             timeout=200,

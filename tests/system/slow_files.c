@@ -25,8 +25,9 @@
 enum { WRITE = 1, SYNC = 2, RENAME = 4, OPEN = 8, READ = 16, TRUNCATE = 32, UNLINK = 64, MKDIR = 128, RMDIR = 256, STAT = 512, LIST = 1024 };
 static const char* const names[] = { "write", "sync", "rename", "open", "read", "truncate", "unlink", "mkdir", "rmdir", "stat", "list" };
 
-/* operations: those that take ms longer on a path that contains `part`, or one in so many of them; hits: how many were slow. */
-struct control { int32_t operations, ms, one_in, hits; char part[240]; };
+/* operations: those that take ms longer on a path that contains `part`, or one in so many of them; hits: how many were slow; ended: changes when
+ * those that are slow are to go on at once. */
+struct control { int32_t operations, ms, one_in, hits, ended; char part[236]; };
 static volatile struct control* control;
 static int32_t counter;
 
@@ -45,8 +46,15 @@ static void be_slow(int operation, const char* path) {
     if (!control || !(control->operations & operation) || !strstr(path, (const char*)control->part)) return;
     if (control->one_in > 1 && __atomic_add_fetch(&counter, 1, __ATOMIC_RELAXED) % control->one_in) return;
     __atomic_add_fetch((int32_t*)&control->hits, 1, __ATOMIC_SEQ_CST);
-    struct timespec t = { control->ms / 1000, control->ms % 1000 * 1000000L };
-    nanosleep(&t, 0);
+    struct timespec now, slice = { 0, 10000000L };
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t end = now.tv_sec * 1000L + now.tv_nsec / 1000000 + control->ms, left = control->ms;
+    for (int32_t ended = control->ended; left > 0 && control->ended == ended; ) {
+        if (left < 10) slice.tv_nsec = left * 1000000L;
+        nanosleep(&slice, 0);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        left = end - (now.tv_sec * 1000L + now.tv_nsec / 1000000);
+    }
 }
 
 /* System calls only: nothing here may come back to the functions below. */

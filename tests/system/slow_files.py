@@ -9,7 +9,7 @@ from pathlib import Path
 
 WRITE, SYNC, RENAME, OPEN, READ = 1, 2, 4, 8, 16
 EVERYTHING = 0x7FFFFFFF
-_CONTROL = struct.Struct("<iiii240s")
+_CONTROL = struct.Struct("<iiiii236s")
 
 
 class SlowFiles:
@@ -26,6 +26,7 @@ class SlowFiles:
         control.write_bytes(bytes(_CONTROL.size))
         with control.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _CONTROL.size)
+        self._ended = 0
         self._listed = directory / "listed"
         self._on = directory / "listed.on"
         self.environment = {
@@ -38,12 +39,18 @@ class SlowFiles:
     def be_slow(self, text: str, ms: int, operations: int = EVERYTHING, one_in: int = 1) -> None:
         """From here on those operations on paths with `text` in them take `ms` longer, or one in so many of them."""
         self.be_fast()
-        self._map[:] = _CONTROL.pack(0, ms, one_in, 0, text.encode())
+        self._map[:] = _CONTROL.pack(0, ms, one_in, 0, self._ended, text.encode())
         self._map[:4] = struct.pack("<i", operations)
 
     def be_fast(self) -> None:
         """All files are as fast as the disk, but for operations that are slow already."""
         self._map[:4] = bytes(4)
+
+    def go_on(self) -> None:
+        """All files are as fast as the disk, and operations that are slow already end at once."""
+        self.be_fast()
+        self._ended += 1
+        self._map[16:20] = struct.pack("<i", self._ended)
 
     @property
     def hits(self) -> int:

@@ -80,7 +80,7 @@ def one_round(broker: BrokerProcess, number: int, source: random.Random) -> Coun
 def test_kills_under_load(broker: BrokerProcess) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
-    counted = under_load(broker, seed, seconds=15, workers=4, pause_s=0.7)
+    counted = under_load(broker, seed, seconds=8, workers=4, pause_s=0.7)
     print(dict(counted))
     assert counted["A"] > 0
     assert counted["worker kills"] + counted["broker kills"] > 0

@@ -158,7 +158,7 @@ def broker(tmp_path: Path) -> Iterator[Any]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_sigkill_under_load_loses_and_doubles_nothing(broker: Any, seed: int) -> None:
-    sigkill_rounds(broker, 8, seed)
+    sigkill_rounds(broker, 5, seed)
 
 
 @pytest.mark.soak

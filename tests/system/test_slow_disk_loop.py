@@ -28,10 +28,10 @@ from kafkapy.testing.broker_process import BrokerProcess
 pytestmark = pytest.mark.alone
 
 PARTITIONS = 50
-STALL_MS = 6000
+STALL_MS = 15_000
 ROUNDS = 5
 """Of requests by others while the disk stalls. Each takes a few ms; all of them, waiting for the disk, would take far
-longer than it stalls."""
+longer than it stalls, at most: it goes on when they have been served."""
 SLOW = "slow-group"
 FAST = next(name for n in range(100) if partition_of(name := f"group-{n}", 50) != partition_of(SLOW, 50))
 
@@ -86,7 +86,7 @@ class Stall:
         assert answered or not readable, "nothing was slow, or the others waited as long"
 
     def close(self) -> None:
-        self.files.be_fast()
+        self.files.go_on()
         self.victim.close()
         self.other.close()
 
@@ -108,7 +108,7 @@ def test_an_offset_commit_into_a_partition_that_stalls(stall: Stall) -> None:
     stall.victim.send(commit(SLOW, 42), 6)
     time.sleep(0.3)
     stall.others_are_served()
-    stall.files.be_fast()
+    stall.files.go_on()
     assert stall.victim.receive_frame()
     assert committed(stall.victim, SLOW) == 42
 
@@ -150,7 +150,7 @@ def test_administration_of_a_partition_that_stalls(stall: Stall, what: str) -> N
     stall.victim.send(request, version)
     time.sleep(0.3)
     stall.others_are_served(answered=what == "a leader epoch that is written")
-    stall.files.be_fast()
+    stall.files.go_on()
     assert stall.victim.receive_frame()
 
 
@@ -161,5 +161,5 @@ def test_a_metadata_store_that_stalls(stall: Stall) -> None:
     stall.victim.send(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 4)
     time.sleep(0.3)
     stall.others_are_served()
-    stall.files.be_fast()
+    stall.files.go_on()
     assert stall.victim.receive_frame()

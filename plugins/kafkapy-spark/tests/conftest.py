@@ -13,6 +13,7 @@ from typing import Any
 
 import logger_state
 import pytest
+import spark_jvm
 from clients.transaction_protocol import protocol as protocol
 from hypothesis import HealthCheck, settings
 
@@ -25,13 +26,14 @@ settings.load_profile("untimed")
 
 def pytest_configure(config: pytest.Config) -> None:
     logger_state.register(config)
+    spark_jvm.choose(os.environ)
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     sql = pytest.importorskip("pyspark.sql")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    session = (
+    builder = (
         sql.SparkSession.builder.master("local[2]")
         .appName("kafkapy-spark tests")
         .config("spark.ui.enabled", "false")
@@ -42,8 +44,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.jars", ",".join(map(str, official_jars())))
-        .getOrCreate()
     )
+    with pytest.MonkeyPatch.context() as patch:
+        # The JVM's Python processes: a busy machine cannot fail them (warm/sitecustomize.py).
+        patch.setenv("PYTHONPATH", str(Path(__file__).with_name("warm")), prepend=os.pathsep)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -101,8 +101,6 @@ def main() -> None:
         SparkSession.builder.master(GIVEN["master"])
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
-        # It does not live for long: what only pays later is left out.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")

@@ -319,7 +319,7 @@ def test_schedules_by_chance(spark: Cluster, protocol: int) -> None:
 
 def test_transactions_that_time_out(spark: Cluster, protocol: int) -> None:
     """Before the commit point the batch is written again; behind it what is lost is reported."""
-    queries = [spark.query(3, seed, TimeoutSchedule) for seed in range(6)]
+    queries = [spark.query(3, seed, TimeoutSchedule) for seed in range(3)]
     for query in queries:
         spark.run(query.run())
     assert sum(query.failures for query in queries) > 2

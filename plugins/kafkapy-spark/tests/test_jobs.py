@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import spark_jvm
 from click.testing import CliRunner, Result
 from kafkapy_spark.cli import main
 from kafkapy_spark.jobs.profile import profile
@@ -224,7 +225,7 @@ def test_a_job_under_spark_submit(
     name, script = topic(retention_ms=-1), tmp_path / "job.py"
     write(producer, name, [(0, b"a", b"1", 0), (0, b"a", b"22", 1)])
     script.write_text("from kafkapy_spark.cli import main\n\nmain()\n")
-    submit = [Path(sys.executable).with_name("spark-submit"), "--conf", "spark.ui.enabled=false"]
+    submit = [Path(sys.executable).with_name("spark-submit"), *spark_jvm.confs()]
     job = [script, "latest", name, tmp_path / "table", "-b", broker.bootstrap_servers, "--json"]
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     done = subprocess.run(

@@ -32,7 +32,7 @@ def keytool(tmp_path: Path) -> Keytool:
         pytest.skip("keytool of Java is not installed")
 
     def run(*arguments: str) -> None:
-        command = [program, "-J-XX:TieredStopAtLevel=1", *arguments]
+        command = [program, "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 

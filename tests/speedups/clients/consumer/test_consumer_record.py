@@ -29,6 +29,16 @@ def fetched(
     headers: list[tuple[str, bytes | None]] = HEADERS,
     codec: int = 0,
 ) -> list[ConsumerRecord]:
+    return taken(reply(*values, key=key, headers=headers, codec=codec), key_deserializer, value_deserializer)
+
+
+def reply(
+    *values: bytes | None,
+    key: bytes | None = b"key",
+    headers: list[tuple[str, bytes | None]] = HEADERS,
+    codec: int = 0,
+) -> bytes:
+    """A response to Fetch."""
     builder = RecordBatchBuilder(base_offset=5)
     for value in values:
         builder.append(NOW, key, value, headers)
@@ -41,8 +51,13 @@ def fetched(
             )
         ]
     )
+    return b"\x00\x00\x00\x01" + response.encode(11)
+
+
+def taken(response: bytes, key_deserializer: Any = None, value_deserializer: Any = None) -> list[ConsumerRecord]:
+    """All records of a response."""
     frame = FetchResponseFrame(11)
-    frame.feed(b"\x00\x00\x00\x01" + response.encode(11))
+    frame.feed(response)
     (partition,) = frame.partitions()
     partition.start("orders", 0, False, key_deserializer, value_deserializer)
     return partition.take(100_000)
@@ -179,8 +194,9 @@ def resident() -> int:
 def test_records_whose_fields_were_made_do_not_hold_the_response(codec: int) -> None:
     kept = []
     before = None
+    response = reply(*[bytes([i % 256]) * 1000 for i in range(2000)], codec=codec, headers=[])
     for turn in range(30):
-        records = fetched(*[bytes([i % 256]) * 1000 for i in range(2000)], codec=codec, headers=[])
+        records = taken(bytes(bytearray(response)))  # a copy each time
         record = records[7]
         assert (record.value[:1], record.key, record.headers) == (b"\x07", b"key", [])
         kept.append(record)
