@@ -34,7 +34,7 @@ from kafkapy._speedups.requests.share.entries cimport (
     share_ticket_wait_locked,
 )
 from kafkapy._speedups.requests.share.writes cimport LeasedWrite, share_store, share_take_leased_locked
-from kafkapy._speedups.share.layout cimport ACKNOWLEDGE_RENEW, Acknowledgement
+from kafkapy._speedups.share.layout cimport ACKNOWLEDGE_RELEASE, ACKNOWLEDGE_RENEW, Acknowledgement
 from kafkapy._speedups.share.partition cimport share_acknowledge, share_check_acknowledgements
 
 cdef enum:
@@ -43,12 +43,12 @@ cdef enum:
     TYPES = 5
 
 
-cdef bint has_renewals(ShareState* state, SharePart* part) noexcept nogil:
+cdef bint has_type(ShareState* state, SharePart* part, int kind) noexcept nogil:
     cdef Acknowledgement* batch
     cdef size_t i
     for i in range(part.first_batch, part.first_batch + part.batch_count):
         batch = &state.batches[i]
-        if batch.type_count > 0 and memchr(batch.types, ACKNOWLEDGE_RENEW, <size_t>batch.type_count) != NULL:
+        if batch.type_count > 0 and memchr(batch.types, kind, <size_t>batch.type_count) != NULL:
             return True
     return False
 
@@ -76,6 +76,8 @@ cdef int16_t apply(ShareTableState* table, ShareState* state, SharePart* part, b
     a write is missed."""
     cdef ShareEntry* entry = part.entry
     cdef int16_t error
+    # A ShareFetch does not give back what it releases: others come first, as in Kafka, while the coordinator writes.
+    cdef bint leases = not (state.fetches and has_type(state, part, ACKNOWLEDGE_RELEASE))
     pthread_mutex_lock(&entry.mutex)
     if entry.status != ENTRY_READY:
         # While it is loading, nothing is acquired.
@@ -94,7 +96,7 @@ cdef int16_t apply(ShareTableState* table, ShareState* state, SharePart* part, b
         part.ticket.wake = state.frame.wake
         part.ticket.owner = state.frame.wake_owner
         part.ticket.token = state.frame.token
-        if not share_take_leased_locked(entry, leased):
+        if not (leases and share_take_leased_locked(entry, leased)):
             atomic_add(&state.unwritten, 1)
             share_ticket_wait_locked(entry, &part.ticket)
     pthread_mutex_unlock(&entry.mutex)
@@ -118,7 +120,7 @@ cdef void share_acknowledge_part(DataPlaneState* plane, ShareState* state, Share
         error = share_check_acknowledgements(&state.batches[part.first_batch], part.batch_count,
                                              state.frame.api_version >= RENEW_VERSION)
         if error == ERROR_NONE and state.frame.api_version >= RENEW_VERSION:
-            renewals = has_renewals(state, part)
+            renewals = has_type(state, part, ACKNOWLEDGE_RENEW)
             if renewals and not state.renews:
                 error = ERROR_INVALID_REQUEST
         if error != ERROR_NONE:

@@ -69,6 +69,21 @@ def test_an_acknowledgement_is_stored_before_its_answer(broker: LendingBroker) -
     assert broker.shares.counters()["leased_writes"] == 2
 
 
+def test_a_fetch_does_not_get_what_it_releases(broker: LendingBroker) -> None:
+    """It is the first of those who wait when the coordinator has stored that, as without a lease."""
+    member = working(broker)
+    other = broker.member("other")
+    waiting = other.fetch_exchange([T])
+    assert waiting.kind == "parked"
+    exchange = member.fetch_exchange(acks={T: [(0, 3, [RELEASE])]}, max_wait_ms=0)
+    broker.serve()
+    assert waiting.wakes
+    waiting.resume()
+    assert ranges(other.reply(waiting)) == [(0, 3, 2)]
+    exchange.resume()
+    assert ranges(member.reply(exchange)) == []
+
+
 steps = st.lists(
     st.tuples(st.integers(0, 20), st.integers(0, 4), st.sampled_from([ACCEPT, RELEASE, REJECT])), max_size=25
 )
