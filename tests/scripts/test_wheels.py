@@ -88,3 +88,15 @@ def test_hashes_are_of_all_files_but_their_list(tmp_path: Path) -> None:
     assert wheels.differing(known, known) == []
     assert wheels.differing(known, known | {"b.whl": "other"}) == ["b.whl"]
     assert wheels.differing({"b.whl": known["b.whl"]}, known) == ["a.tar.gz"]
+
+
+@pytest.mark.parametrize(
+    "platform", ["manylinux_2_34_x86_64", "linux_aarch64", "manylinux_2_17_x86_64.manylinux2014_x86_64"]
+)
+def test_a_wheel_replaces_those_of_its_python_and_machine(platform: str, tmp_path: Path) -> None:
+    machine = platform[-len("x86_64") :] if platform.endswith("x86_64") else "aarch64"
+    for name in ("1-cp311-cp311-manylinux_2_36_x86_64", "1-cp311-cp311-manylinux_2_36_aarch64",
+                 "1-cp312-cp312-manylinux_2_36_x86_64", "2-cp311-cp311-manylinux_2_36_x86_64"):  # fmt: skip
+        (tmp_path / f"kafkapy-{name}.whl").touch()
+    found = [path.name for path in tmp_path.glob(wheels.others_of(f"kafkapy-1-cp311-cp311-{platform}.whl"))]
+    assert found == [f"kafkapy-1-cp311-cp311-manylinux_2_36_{machine}.whl"]
