@@ -89,7 +89,7 @@ def run(*command: object, **variables: str) -> str:
 
 
 def run_with_progress(*command: object, **variables: str) -> None:
-    """A build that has to work: its lines that count kernels are shown, and the last of all if it fails."""
+    """A command that has to work: its lines that count kernels are shown, and the last of all if it fails."""
     last: deque[str] = deque(maxlen=60)
     with subprocess.Popen(
         list(map(str, command)), cwd=ROOT, env=os.environ | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -151,7 +151,7 @@ def build_wheel(python: str, order: Order, stamp: str) -> Path:
         run_with_progress(builder, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "--no-index",
                           "-w", directory / "plain", tree, **variables, **cross)  # fmt: skip
         [plain] = (directory / "plain").glob("*.whl")
-        run(bin_ / "auditwheel", "repair", *places, "-w", directory / "repaired", plain, **variables)
+        run_with_progress(bin_ / "auditwheel", "repair", *places, "-w", directory / "repaired", plain, **variables)
         [repaired] = (directory / "repaired").glob("*.whl")
         for old in order.dist.glob(others_of(repaired.name)):
             old.unlink()
@@ -204,12 +204,17 @@ def write_bill(python: str, wheel: Path, dist: Path) -> Path:
     """A CycloneDX bill of the package and of what pip installs with it. auditwheel adds one of the libraries inside."""
     with tempfile.TemporaryDirectory(prefix="kafkapy-bill-") as name:
         directory = Path(name)
-        installed = tools(directory / "installed", python, str(wheel))
         bin_ = tools(directory / "tool", python, BILL)
+        run(python, "-m", "venv", "--without-pip", directory / "installed")
+        installed = directory / "installed" / "bin" / "python"
+        run(bin_ / "python", "-m", "pip", "--python", installed, "install", "-q", "--disable-pip-version-check", wheel)
+        # It names the directory of the wheel.
+        for path in (directory / "installed").rglob("direct_url.json"):
+            path.unlink()
         version = wheel.name.split("-")[1]
         target = dist / f"kafkapy-{version}.cdx.json"
         run(bin_ / "cyclonedx-py", "environment", "--output-reproducible", "--of", "JSON", "-o", target,
-            installed / "python")  # fmt: skip
+            installed)  # fmt: skip
         return target
 
 
