@@ -195,11 +195,13 @@ interop-java-old: build $(STAMPS)/test-venv
 # --- making -------------------------------------------------------------------------------------------------------
 
 # Wheels with their libraries inside for each Python 3.11 to 3.14 of this machine, an sdist, and a bill of materials, in dist/.
-# ARGS="--python python3.12" for one, ARGS=--reuse for a quick look.
+# ARGS="--python python3.12" for one, ARGS=--again to compare a second build with them, ARGS="--machine aarch64" for another machine,
+# ARGS=--reuse for a quick look.
 wheels: build
 	$(BIN)/python scripts/wheels.py $(ARGS)
 
 # Those wheels on fresh Debian systems without a compiler, as a new user would use them. Root only.
+# ARGS="bookworm:$HOME/.pyenv/versions/3.12.1" for a Python that Debian does not have, ARGS="--source bookworm" for the source distribution.
 fresh-system: build
 	PYTHON=$(BIN)/python scripts/fresh-system $(ARGS)
 

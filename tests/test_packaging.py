@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -20,6 +22,22 @@ KERNELS = sorted(
     for path in (ROOT / "kafkapy" / "_speedups").rglob("*.pyx")
     if not path.is_relative_to(TESTING)
 )
+
+
+VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
+
+
+def test_the_version_of_each_distribution_stands_in_one_file() -> None:
+    found = {}
+    for project in (ROOT / "pyproject.toml", *sorted(ROOT.glob("plugins/kafkapy-*/pyproject.toml"))):
+        text = tomllib.loads(project.read_text(encoding="utf-8"))
+        assert text["project"]["dynamic"] == ["version"]
+        module = text["tool"]["setuptools"]["dynamic"]["version"]["attr"].removesuffix(".__version__")
+        path = project.parent / f"{module.replace('.', '/')}.py"
+        [found[module]] = VERSION.findall(path.read_text(encoding="utf-8"))
+    # They are released together.
+    assert sorted(found) == ["kafkapy.version", "kafkapy_console.version", "kafkapy_spark.version"]
+    assert len(set(found.values())) == 1
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ def mount_of(path: Path, host: Host) -> Mount | None:
 def _place(subject: str, base: Path, host: Host) -> Finding:
     mount = mount_of(base.resolve(), host)
     if mount is None:
-        return unknown(subject, "/proc/self/mountinfo cannot be read")
+        return unknown(subject, "/proc/self/mountinfo does not name its file system")
     found = f"{mount.kind} on {mount.place}"
     if "ro" in mount.options:
         why = "The broker writes to its log directories."
