@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from kafkapy.coordinator.records import CoordinatorRecord, RecordTypes
 from kafkapy.coordinator.share.batches import merge
@@ -20,11 +20,11 @@ from kafkapy.protocol.messages.share_state_records import (
     ShareUpdateValue,
 )
 
-if TYPE_CHECKING:
-    from kafkapy._speedups.requests.share.lease import Told
-
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
+
+Told = tuple[int, int, int, int, list[tuple[int, int, int, int]]]
+"""What a lease tells of the updates that network threads have stored: see StateLease.tell."""
 
 MOST_UNMERGED: Final = 1_000
 """State batches of updates that wait to be merged."""

@@ -26,6 +26,7 @@ from kafkapy.coordinator.share.records import (
     SNAPSHOT,
     UPDATE,
     StoredState,
+    Told,
     share_key_of,
     share_tombstone,
     snapshot_record,
@@ -46,7 +47,7 @@ from kafkapy.errors import ErrorCode, error_for
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.partition_log import PartitionLog
-    from kafkapy._speedups.requests.share.lease import StateLease, Told
+    from kafkapy._speedups.requests.share.lease import StateLease
     from kafkapy._speedups.requests.share.state_write import StateWrite
     from kafkapy.coordinator.hosted import ShardContext
     from kafkapy.coordinator.records import CoordinatorRecord
