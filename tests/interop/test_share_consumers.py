@@ -94,19 +94,24 @@ def test_several_workers_share_one_partition(kafka: Any, admin: KafkaAdminClient
     total = 4000
     seen: Counter[int] = Counter()
     lock = threading.Lock()
-    done = threading.Event()
+    done, several = threading.Event(), threading.Event()
     workers: set[int] = set()
 
     def work() -> None:
         with made(kafka, queue, max_poll_records=20, share_acquire_mode="record_limit") as consumer:
             while not done.is_set():
                 records = consumer.poll_batch(timeout_ms=200)
+                if records:
+                    with lock:
+                        workers.add(threading.get_ident())
+                        if len(workers) > 1:
+                            several.set()
+                    # One alone may be done before the others have joined.
+                    several.wait(20)
                 outcomes = consumer.commit_sync()
                 with lock:
                     assert set(outcomes.values()) <= {None}
                     seen.update(record.offset for record in records)
-                    if records:
-                        workers.add(threading.get_ident())
                     if len(seen) == total:
                         done.set()
 

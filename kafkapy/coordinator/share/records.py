@@ -24,7 +24,7 @@ SNAPSHOT: Final = 0
 UPDATE: Final = 1
 
 Told = tuple[int, int, int, int, list[tuple[int, int, int, int]]]
-"""What a lease tells of the updates that network threads have stored: see StateLease.tell."""
+"""The updates that network threads have stored by a lease: see StateLease.tell."""
 
 MOST_UNMERGED: Final = 1_000
 """State batches of updates that wait to be merged."""
