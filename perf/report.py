@@ -351,25 +351,32 @@ def _run_rows(results: Results) -> list[list[str]]:
     return lines
 
 
+def _place(work: str) -> tuple[bool, int, str]:
+    """W2 stands before W10, and both before X."""
+    return not work[1:].isdigit(), int(work[1:] or 0) if work[1:].isdigit() else 0, work
+
+
 def merged(old: Results, new: Results) -> Results:
     """The stored results with each work of the new run in place of what was stored of it; the rest stays as it is."""
     work = old["work"] | new["work"]
     rows = [row for row in old["rows"] if row["work"] not in new["work"]] + new["rows"]
     present = {row["peer"] for row in rows}
     before = {peer["name"]: peer for peer in old["peers"]}
-    # A peer that this run has left out was measured when what is stored of it was.
+    # A peer that this run has left out was measured when what is stored of it was, or it is missing as before.
     peers = [
         before[peer["name"]]
-        if peer["status"] != "measured" and peer["name"] in present and peer["name"] in before
+        if peer["status"] != "measured"
+        and peer["name"] in before
+        and (peer["name"] in present or before[peer["name"]]["status"] == "missing")
         else peer
         for peer in new["peers"]
     ]
     return new | {
         "peers": peers,
-        "work": {name: work[name] for name in sorted(work)},
-        "runs": {name: (old["runs"] | new["runs"])[name] for name in sorted(work)},
+        "work": {name: work[name] for name in sorted(work, key=_place)},
+        "runs": {name: (old["runs"] | new["runs"])[name] for name in sorted(work, key=_place)},
         "errors": [text for text in old["errors"] if text.split()[0] not in new["work"]] + new["errors"],
-        "rows": sorted(rows, key=lambda row: str(row["work"])),
+        "rows": sorted(rows, key=lambda row: _place(str(row["work"]))),
     }
 
 

@@ -412,6 +412,8 @@ def test_a_partial_run_takes_the_place_of_its_own_works_only():
         if peer["name"].startswith("apache"):
             peer |= {"version": "", "status": "left out", "why": "not asked for"}
     both = report.merged(old, new)
+    again = report.merged(both | {"peers": [each | {"status": "missing"} for each in both["peers"]]}, new)
+    assert {each["status"] for each in again["peers"] if each["name"] == "apache-3.9"} == {"missing"}
     assert {name: run["date"] for name, run in both["runs"].items()} == {
         "W1": "2026-02-02 00:00",
         "W6": "2026-01-02 00:00",
@@ -421,6 +423,13 @@ def test_a_partial_run_takes_the_place_of_its_own_works_only():
     status = {peer["name"]: peer["status"] for peer in both["peers"]}
     assert (status["apache-3.9"], status["apache-4.x"]) == ("left out", "measured")
     assert both["errors"] == []
+
+
+def test_works_stand_in_the_order_of_their_numbers():
+    old = stored_results()
+    old["work"] |= {"W10": "a cluster", "X": "others", "W2": "requests"}
+    old["runs"] |= dict.fromkeys(("W10", "X", "W2"), run_on("2026-01-03 00:00"))
+    assert list(report.merged(old, old)["work"]) == ["W1", "W2", "W6", "W10", "X"]
 
 
 def test_floors_are_judged_by_the_worst_cell_against_the_best_apache():
