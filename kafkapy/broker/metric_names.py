@@ -310,7 +310,7 @@ METRICS: Final = (
     MetricSpec("kafka_server_share_coordinator_metrics_write", COUNTER, (),
                "Writes of share-partitions' state."),
     MetricSpec("kafka_server_share_coordinator_metrics_write_latency_max", GAUGE, (),
-               "Longest time until such a write was replicated since the start, in ms."),
+               "Longest time until such a write of the control loop was replicated since the start, in ms."),
     MetricSpec("kafka_server_share_coordinator_metrics_write_latency_avg", GAUGE, (),
                "Mean time until such writes were replicated since the start, in ms."),
     MetricSpec("kafka_server_share_coordinator_metrics_last_pruned_offset", GAUGE, _PARTITION,

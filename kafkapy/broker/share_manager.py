@@ -366,8 +366,7 @@ class ShareManager:
         for _ in range(min(FOLLOWED_A_TURN, len(self._unfollowed))):
             group_id = self._unfollowed.popleft()
             known = self._known.get(group_id)
-            settings = known and self._settings(group_id)
-            if settings and settings != known:
+            if known is not None and (settings := self._settings(group_id)) != known:
                 self._known[group_id] = settings
                 self._table.configure(group_id, settings)
 

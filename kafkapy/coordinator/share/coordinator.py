@@ -23,7 +23,6 @@ from kafkapy.coordinator.share.records import SHARE_RECORDS
 from kafkapy.coordinator.share.shard import ShareShard
 from kafkapy.coordinator.share.state import ShareKey, ShareState, ShareSummary, StateBatch
 from kafkapy.coordinator.writer import PartitionWriter
-from kafkapy.errors import ErrorCode, code_of
 from kafkapy.metadata.topic_names import SHARE_GROUP_STATE_TOPIC
 from kafkapy.types import TopicPartition
 
@@ -36,7 +35,7 @@ logger = logging.getLogger("kafka.coordinator.share.ShareCoordinator")
 T = TypeVar("T")
 
 PAUSE_MS: Final = 100
-"""Pause before an operation on a share-partition that something else writes to is tried again."""
+"""Pause in ms before an operation that met an update of the data plane is tried again."""
 LOOKED_AT_ONCE: Final = 500
 """Share-partitions that a check looks at in one turn of the loop."""
 
@@ -214,9 +213,9 @@ class ShareCoordinator:
         looked_at = list(islice(keys, LOOKED_AT_ONCE))
         if not looked_at or self.runtime.shards().get(partition) is not shard:
             return
+
         def ended(key: ShareKey, done: Later[None]) -> None:
-            if done.error is not None and code_of(done.error) == ErrorCode.COORDINATOR_NOT_AVAILABLE:
-                # The data plane writes to it, or the log takes nothing.
+            if done.error is not None and key in shard.held_up:
                 again = partial(self._each, partition, shard, iter([key]), operation)
                 self.runtime.timer.schedule(object(), PAUSE_MS, again)
             elif done.error is not None:

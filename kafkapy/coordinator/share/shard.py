@@ -84,6 +84,8 @@ class ShareShard:
         self._leases: dict[ShareKey, StateLease] = {}
         """The share-partitions whose updates network threads append. See kafkapy/_speedups/requests/share/lease.pxd."""
         self._on_abandoned = abandoned
+        self.held_up: set[ShareKey] = set()
+        """Share-partitions whose last operation met an update that was under way."""
         self.told_end = 0
         """See NotesOffsets."""
         self._updates = 0
@@ -184,8 +186,10 @@ class ShareShard:
         if lease is not None and state is not None:
             told = lease.end()
             if told is None:
+                self.held_up.add(key)
                 raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, "A write of the share-partition is under way")
             del self._leases[key]
+            self.held_up.discard(key)
             self._take_over(state, told)
         return state
 

@@ -6,7 +6,8 @@ stored by the network thread when the entry has a lease (lease.pxd, writes.pxd).
 Python takes the writes of all dirty entries at once, and finishes each when it is stored.
 
     an entry's mutex    status, waiting fetches and tickets, flags. Taken before the mutexes of its SharePartitionState,
-                        of its log, of the table and of a Mailbox, never after one of them
+                        of its log, of the log of its state, of its lease, of the table and of a Mailbox, never after
+                        one of them
     the table's mutex   maps, timers, lists for Python
 
 A parked fetch waits in the queue of each of its entries. One of them is woken when records can be acquired; when it has

@@ -19,7 +19,6 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.posix cimport atomic_add, pthread_mutex_t
-from kafkapy._speedups.base.wire cimport ByteBuffer
 from kafkapy._speedups.log.layout cimport LogState
 from kafkapy._speedups.share.layout cimport ShareWrite, StateChange
 
@@ -44,10 +43,6 @@ cdef cppclass LeaseState:
     int64_t end_offset              # of the log behind the last of them
     vector[StateChange] changes     # of these updates, in their order
 
-cdef struct LeaseUpdate:            # what the log gets of a write
-    int64_t start_offset
-    int32_t delivery_complete
-
 cdef inline LeaseState* lease_ref(LeaseState* lease) noexcept nogil:
     atomic_add(&lease.references, 1)
     return lease
@@ -65,9 +60,6 @@ cdef bint lease_begin(LeaseState* lease) noexcept nogil
 # Appends the changes of a write, and ends the update that lease_begin began. True: they are stored and committed.
 # False: the share coordinator must store them, and the lease is over.
 cdef bint lease_store(LeaseState* lease, const ShareWrite* write) noexcept nogil
-# Encodes an update as a batch of one record.
-cdef void lease_encode(const LeaseState* lease, const LeaseUpdate* update, const vector[StateChange]* changes,
-                       int64_t now_ms, ByteBuffer* out) noexcept nogil
 
 
 cdef class StateLease:

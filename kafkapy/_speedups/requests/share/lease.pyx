@@ -56,6 +56,11 @@ cdef enum:
     CHANGES_KEPT = 64                       # before those below the start offset are dropped
 
 
+cdef struct LeaseUpdate:            # what the log gets of a write
+    int64_t start_offset
+    int32_t delivery_complete
+
+
 cdef void lease_free(LeaseState* lease) noexcept nogil:
     log_unref(lease.log)
     pthread_mutex_destroy(&lease.mutex)
@@ -128,8 +133,9 @@ cdef void write_value(const LeaseState* lease, const LeaseUpdate* update, const 
         write_int32(out, update.delivery_complete)
 
 
-cdef void lease_encode(const LeaseState* lease, const LeaseUpdate* update, const vector[StateChange]* changes,
-                       int64_t now_ms, ByteBuffer* out) noexcept nogil:
+cdef void encode(const LeaseState* lease, const LeaseUpdate* update, const vector[StateChange]* changes,
+                 int64_t now_ms, ByteBuffer* out) noexcept nogil:
+    """Encodes an update as a batch of one record."""
     cdef ByteBuffer value
     cdef RecordView record
     cdef BatchHeader header
@@ -236,7 +242,7 @@ cdef bint lease_store(LeaseState* lease, const ShareWrite* write) noexcept nogil
             and not has_letters(write)):
         combine(&write.changes, update.start_offset, &changes)
         buffer_init(&batch)
-        lease_encode(lease, &update, &changes, now_ms, &batch)
+        encode(lease, &update, &changes, now_ms, &batch)
         stored = not batch.error and append_update(lease, &batch, now_ms, &end_offset)
         buffer_free(&batch)
     pthread_mutex_lock(&lease.mutex)

@@ -110,7 +110,7 @@ cdef void share_store(ShareTableState* table, ShareEntry* entry, LeasedWrite* le
         leased.lease = NULL
         if written < WRITES_A_REQUEST:
             pthread_mutex_lock(&entry.mutex)
-            again = share_take_leased_locked(entry, leased)
+            share_take_leased_locked(entry, leased)
             pthread_mutex_unlock(&entry.mutex)
         if leased.write == NULL:
             share_dirty(table, entry)

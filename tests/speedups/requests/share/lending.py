@@ -25,10 +25,12 @@ PARTITION = TopicPartition(STATES, 0)
 class LendingBroker(ShareBroker):
     """`lends`: whether the coordinator does, or takes every write itself."""
 
-    def __init__(self, *, lends: bool = True, updates_per_snapshot: int = 500, **kwargs: Any) -> None:
+    def __init__(
+        self, *, lends: bool = True, updates_per_snapshot: int = 500, compression: int = 0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.lends = lends
-        self.config = ShareCoordinatorConfig(updates_per_snapshot=updates_per_snapshot)
+        self.config = ShareCoordinatorConfig(updates_per_snapshot=updates_per_snapshot, compression=compression)
         self.clock = VirtualClock()
         (self.state_log,) = self.topic(STATES)
         self.epoch = 0

@@ -29,7 +29,8 @@ def working(broker: LendingBroker, records: int = 20) -> Member:
     member = broker.member("m")
     assert ranges(member.fetch([T], max_records=5000, batch_size=5000)) == [(0, records, 1)]
     assert accept(member, records) == 0  # the first write is Python's
-    assert broker.shard._leases or not broker.lends or broker.config.updates_per_snapshot < 2
+    lends = broker.lends and broker.config.updates_per_snapshot > 1 and not broker.config.compression
+    assert bool(broker.shard._leases) == lends
     return member
 
 
@@ -251,6 +252,27 @@ def test_the_coordinator_goes_on_from_an_update_that_is_not_committed(broker: Le
     broker.coordinator.runtime._committed(PARTITION)
     assert broker.ask(state).start_offset == 10
     assert broker.stored(broker.new_coordinator()) == broker.stored(broker.coordinator)
+
+
+def test_states_of_a_deleted_topic_go_when_the_update_under_way_has_ended(broker: LendingBroker) -> None:
+    working(broker)
+    key = broker.key("t")
+    (lease,) = broker.shard._leases.values()
+    assert begin(lease)
+    broker.coordinator.topics_deleted([key.topic_id])
+    broker.clock.advance(1000)
+    assert key in broker.shard.states
+    assert store(lease, 5, 1, [])
+    broker.clock.advance(1000)
+    assert not broker.shard.states and not broker.shard.held_up
+    assert broker.stored(broker.new_coordinator()) == {}
+
+
+def test_compressed_states_have_no_leases() -> None:
+    broker = LendingBroker(compression=1)
+    member = working(broker)
+    assert accept(member, 0) == 0
+    assert broker.by_python == 2 and not broker.shard._leases
 
 
 WHY = ["another replica is in sync", "one is about to be", "another leader", "flush.messages", "dead letters"]
