@@ -300,9 +300,11 @@ def test_another_client_waits_at_most_50_ms(broker: Broker) -> None:
     with broker.client() as client:
         for body in bodies(KEYS, all_versions=True):
             frame = broker.frame(body, 25_000 if body.entries is Entries.LONG else 100_000)
-            longest = min(max(asked(broker, client, frame, time.perf_counter)) for _ in range(TRIES))
-            if longest > QUIET_WAIT_S:
-                late[str(body)] = f"{longest * 1000:.0f} ms"
+            tries: list[float] = []
+            while len(tries) < TRIES and not any(each <= QUIET_WAIT_S for each in tries):
+                tries.append(max(asked(broker, client, frame, time.perf_counter)))
+            if min(tries) > QUIET_WAIT_S:
+                late[str(body)] = f"{min(tries) * 1000:.0f} ms"
     assert late == {}
 
 
