@@ -29,6 +29,7 @@ from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kafkapy._speedups.requests.offset_commit.lease import CommitTable
     from kafkapy._speedups.log.appender import LogAppender
     from kafkapy.broker.latest_offsets import LatestOffsets
     from kafkapy.config.broker import BrokerConfig
@@ -86,12 +87,13 @@ class Coordinators:
         *,
         features: FinalizedFeatures | None = None,
         create_topic: Callable[[str], Coroutine[None, None, object]] | None = None,
+        commit_table: CommitTable | None = None,
     ) -> None:
         """`appender` appends to the logs; its events go to `writer.appended`.
 
         `assignors` are those of group.consumer.assignors, in that order, and `share_assignor` is that of
         group.share.assignors. `connect` makes a client of other brokers for a purpose. `create_topic` creates one of
-        the internal topics.
+        the internal topics. `commit_table` lets network threads append offsets.
         """
         self.config = config
         self.clock = LoopClock()
@@ -108,6 +110,7 @@ class Coordinators:
         self._connect = connect
         self._features = features or FinalizedFeatures()
         self._create_topic = create_topic
+        self._commit_table = commit_table
         self._creating: asyncio.Task[None] | None = None
         """The creation of __share_group_state under way."""
         self._broker_id = replica_manager.broker_id
@@ -157,6 +160,7 @@ class Coordinators:
             persister=lambda: self.persister,
             latest_offsets=lambda partitions: self.latest_offsets(partitions),
             share_version=lambda: self._features.share_version,
+            commit_table=self._commit_table,
         )
 
     @cached_property

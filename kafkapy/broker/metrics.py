@@ -353,7 +353,7 @@ class BrokerCollector(Collector):
         add(f"{prefix}_consumergrouprebalance", counters.consumer_rebalances)
         add(f"{prefix}_sharegrouprebalance", counters.share_rebalances)
         add(f"{prefix}_groupcompletedrebalance", counters.completed_rebalances)
-        add(f"{prefix}_offsetcommit", counters.offset_commits)
+        add(f"{prefix}_offsetcommit", counters.offset_commits + coordinator.leased_commits)
         add(f"{prefix}_offsetexpiration", counters.offset_expirations)
         add(f"{prefix}_offsetdeletion", counters.offset_deletions)
 

@@ -89,7 +89,7 @@ def _add_group(
     sums: dict[str, list[int]] = {}
     total: list[int] | None = None
     last: str | None = None
-    committed = iter(list(shard.store.of_group(group_id).items()))
+    committed = iter(shard.leases.newest(group_id).items())
     while some := list(islice(committed, BEYOND if samples.full else SLICE)):
         full = samples.full
         for partition, found in some:

@@ -135,6 +135,14 @@ class Later(Generic[T]):
             callback(self)
 
 
+def hand_over(done: Later[T], later: Later[T]) -> None:
+    """Give one reply's outcome to another."""
+    if done.error is not None:
+        later.fail(done.error)
+    else:
+        later.set(done.result())
+
+
 def without_too_large(reply: Later[T]) -> Later[T]:
     """The reply; records that do not fit into a batch are UNKNOWN_SERVER_ERROR.
 

@@ -75,7 +75,7 @@ from kafkapy.coordinator.loader import Load, NotesOffsets
 from kafkapy.coordinator.log_errors import translated, translated_failure
 from kafkapy.coordinator.partitioning import partition_of
 from kafkapy.coordinator.records import RecordTypes
-from kafkapy.coordinator.result import Later, Result
+from kafkapy.coordinator.result import Later, Result, hand_over
 from kafkapy.coordinator.shard_timer import LONGEST_RELOAD_PAUSE_MS, RELOAD_PAUSE_MS, ShardTimer
 from kafkapy.coordinator.timer import TimerHeap
 from kafkapy.coordinator.writer import PartitionWriter
@@ -388,7 +388,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _after_markers(self, hosted: HostedShard[S], write: Callable[[], Later[T]]) -> Later[T]:
         later: Later[T] = Later()
-        hosted.turns.append(Turn(False, lambda: write().then(lambda done: _hand_over(done, later))))
+        hosted.turns.append(Turn(False, lambda: write().then(lambda done: hand_over(done, later))))
         return later
 
     def _active(self, partition: int) -> HostedShard[S]:
@@ -583,7 +583,7 @@ class CoordinatorRuntime(Generic[S]):
                 pending.later.fail(errors.UnknownServerError())
         reply = pending.reply
         if isinstance(reply, Later):
-            reply.then(lambda done: _hand_over(done, pending.later))
+            reply.then(lambda done: hand_over(done, pending.later))
         else:
             pending.later.set(reply)
 
@@ -596,13 +596,6 @@ def _note_offsets(notes: NotesOffsets, written: Iterable[PendingOperation], end_
             notes.stored_at(record, offset)
             offset += 1
         pending.records = ()
-
-
-def _hand_over(done: Later[Any], later: Later[Any]) -> None:
-    if done.error is not None:
-        later.fail(done.error)
-    else:
-        later.set(done.result())
 
 
 def _unexpected(error: Exception) -> Exception | None:

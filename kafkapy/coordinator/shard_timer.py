@@ -41,6 +41,8 @@ class ShardTimer(Generic[S]):
         self._name = name
         self._keys: set[tuple[object, Hashable]] = set()
         self._closed = False
+        self.before: Callable[[Hashable], None] = lambda _: None
+        """Called with the key before each operation; an error of Kafka's that it raises becomes the operation's."""
 
     def __contains__(self, key: Hashable) -> bool:
         return (self._name, key) in self._heap
@@ -73,6 +75,10 @@ class ShardTimer(Generic[S]):
             self._heap.cancel(key)
         self._keys.clear()
 
+    def _go(self, key: Hashable, operation: Operation[S, T], shard: S, now_ms: int) -> Result[T]:
+        self.before(key)
+        return operation(shard, now_ms)
+
     def _due(self, key: Hashable, operation: Operation[S, Any], pause_ms: int) -> None:
         self._keys.discard((self._name, key))
 
@@ -85,7 +91,7 @@ class ShardTimer(Generic[S]):
             self._arm(key, pause_ms, operation, next_pause_ms)
 
         try:
-            later = self._run(operation)
+            later = self._run(lambda shard, now_ms: self._go(key, operation, shard, now_ms))
         except Exception as error:
             # A defect, here or in a plugin: without the timeout its members would stay for ever.
             logger.exception("A timeout of %s failed; the coordinator retries in %d ms", self._name, pause_ms)

@@ -39,9 +39,13 @@ DATA_PLANE_APIS: Final[Mapping[int, ServedApi]] = {
 """The versions of the requests that the data plane decodes."""
 
 
+FIRST_IN_THE_DATA_PLANE: Final = frozenset({ApiKeys.OFFSET_COMMIT})
+"""Requests of Python's handlers that the data plane serves where it can."""
+
+
 def api_table(handlers: Mapping[int, ServedApi]) -> ApiTableEntries:
     """The table of these handlers' versions and of the data plane's APIs."""
     return {
-        int(key): (served.low, served.high, served.first_flexible, key in DATA_PLANE_APIS)
+        int(key): (served.low, served.high, served.first_flexible, key in DATA_PLANE_APIS or key in FIRST_IN_THE_DATA_PLANE)
         for key, served in {**handlers, **DATA_PLANE_APIS}.items()
     }

@@ -110,6 +110,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     OUTCOME_ASK,
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
+    OUTCOME_PYTHON,
     OUTCOME_REPLY,
     OUTCOME_RESUME,
     OUTCOME_WORKER,
@@ -392,7 +393,7 @@ cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, in
 cdef RequestRecord* record_of(ProcessorState* p, PendingRequest* pending) noexcept nogil:
     """Returns the record for the request log, when the log is on; Python logs the requests that Python serves."""
     cdef int64_t level = atomic_load(&p.plane.request_log)
-    if level == REQUEST_LOG_OFF or p.apis.apis[pending.frame.api_key].served == NULL:
+    if level == REQUEST_LOG_OFF or pending.api == NULL:
         return NULL
     return request_record_new(level, p.registry, pending)
 
@@ -498,6 +499,10 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
         atomic_count_alone(&p.delayed[api], 1)
         return
     pending.parked = NULL
+    if outcome.kind == OUTCOME_PYTHON:
+        pending.api = NULL
+        hand_to_python(p, channel)
+        return
     if outcome.kind == OUTCOME_REPLY:
         channel_start_reply(p, channel, outcome.send)
     elif outcome.kind == OUTCOME_NO_REPLY:
@@ -637,6 +642,12 @@ cdef void request_begin(ProcessorState* p, KafkaChannel* channel) noexcept nogil
     serve(p, channel, False, started)
 
 
+cdef inline bint stays(int outcome) noexcept nogil:
+    """Whether the request needs its frame after this turn."""
+    return (outcome == OUTCOME_PARKED or outcome == OUTCOME_ASK or outcome == OUTCOME_WORKER
+            or outcome == OUTCOME_PYTHON)
+
+
 cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t started) noexcept nogil:
     """Gives a request to its API, or to Python."""
     cdef PendingRequest* pending = channel.request
@@ -659,7 +670,7 @@ cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t
     p.now_ns = monotonic_ns()
     pending.local_ns = p.now_ns - started
     atomic_count(&counters.local_ns, pending.local_ns)
-    if in_place and (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER):
+    if in_place and stays(outcome.kind):
         # The donation precedes carry_out: Python or a worker may have the request a moment later.
         if reader_donate(&p.reader, channel, pending) < 0:
             pending.parked = outcome.parked

@@ -70,6 +70,8 @@ cdef int64_t quota_fetch_limit(QuotaUse* use) noexcept nogil
 cdef void quota_charge_exempt(QuotaUse* use) noexcept nogil
 # Of a request that took this thread time; the throttle time of the request quota.
 cdef int64_t quota_charge_time(QuotaUse* use, int64_t spent_ns) noexcept nogil
+# At the end of any other request of the data plane.
+cdef void quota_charge_request(QuotaUse* use) noexcept nogil
 
 cdef class QuotaSensor:
     cdef QuotaSensorState* state

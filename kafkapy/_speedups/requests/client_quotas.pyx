@@ -168,6 +168,10 @@ cdef int64_t quota_charge_time(QuotaUse* use, int64_t spent_ns) noexcept nogil:
     return sensor_record(use.buckets.request, thread_share(spent_ns), clock_ms(), True)
 
 
+cdef void quota_charge_request(QuotaUse* use) noexcept nogil:
+    use.throttle_ms = quota_charge_time(use, spent_so_far(use))
+
+
 cdef class QuotaSensor:
     """The rate of the clients that share a quota, and its bound per second. Python makes it and gives it to
     connections; data-plane threads count in it."""

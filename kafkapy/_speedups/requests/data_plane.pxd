@@ -16,6 +16,7 @@ knows nothing of sockets:
     OUTCOME_CLOSE      the connection is closed; outcome.message is the reason, static text, logged once
     OUTCOME_WORKER     like ASK, but a thread of the worker pool runs `work(parked)`, then the request is resumed. Only
                        its MAIL_OUTCOME resumes it; a wake that arrives meanwhile is remembered.
+    OUTCOME_PYTHON     Python serves the request from the start; the API has kept nothing of it
     OUTCOME_RESUME     comes by MAIL_OUTCOME only: the other thread has finished its work, and the request is resumed
 
 MAIL_OUTCOME carries out the outcome that another thread left in PendingRequest.outcome (network/pending_request.pxd).
@@ -42,6 +43,7 @@ from kafkapy._speedups.requests.partition_table cimport PartitionTableState
 cdef enum ApiKey:
     API_PRODUCE = 0
     API_FETCH = 1
+    API_OFFSET_COMMIT = 8
     API_SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     API_SASL_AUTHENTICATE = 36
@@ -97,6 +99,7 @@ cdef cppclass DataPlaneState:
     pthread_rwlock_t endpoints_lock
     unordered_map[int64_t, NodeEndpoint] endpoints      # key: listener index << 32 | node id
     void* shares                    # ShareTableState (requests/share/entries.pxd)
+    void* commits                   # CommitTableState (requests/offset_commit/lease.pxd)
     int64_t request_log             # atomic; RequestLogLevel (network/request_log.pxd)
     int64_t verify_transactions     # atomic; transaction.partition.verification.enable
     int64_t replica_selector        # atomic; SelectorKind
@@ -166,6 +169,7 @@ cdef enum OutcomeKind:
     OUTCOME_CLOSE = 4
     OUTCOME_WORKER = 5
     OUTCOME_RESUME = 6
+    OUTCOME_PYTHON = 7
 
 cdef struct Outcome:
     int kind
@@ -232,3 +236,4 @@ cdef class DataPlane:
     cdef DataPlaneState* state
     cdef object partitions, sessions, events      # Python owners, kept alive
     cdef object shares              # the ShareTable, likewise, or None
+    cdef object commits             # the CommitTable, likewise, or None

@@ -123,6 +123,7 @@ cdef class DataPlane:
         self.state.replica_selector = SELECT_LEADER
         self.state.quota_epoch = QUOTAS_OFF
         self.state.shares = NULL
+        self.state.commits = NULL
         rwlock_init(&self.state.endpoints_lock)
         for i in range(API_KEY_LIMIT):
             self.state.apis[i].requests = 0
@@ -165,6 +166,11 @@ cdef class DataPlane:
     def share_table(self):
         """The ShareTable (requests/share/table.pyx), or None."""
         return self.shares
+
+    @property
+    def commit_table(self):
+        """The CommitTable (requests/offset_commit/lease.pyx), or None."""
+        return self.commits
 
     @property
     def authorizer_epoch(self):

@@ -175,6 +175,7 @@ class Control(Part):
             LogAppender(broker.events),
             features=broker.features,
             create_topic=lambda topic: auto_topics.create([topic], Unlimited()),
+            commit_table=broker.plane.commit_table,
         )
         broker.context = BrokerContext(
             node_id=broker.node_id,

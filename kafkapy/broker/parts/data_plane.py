@@ -22,6 +22,7 @@ from kafkapy._speedups.base.event_queue import (
 )
 from kafkapy._speedups.network.connection import LOGGER_NAMES
 from kafkapy._speedups.requests.data_plane import DataPlane
+from kafkapy._speedups.requests.offset_commit.lease import CommitTable
 from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.broker.data_plane_asks import DataPlaneAsks
@@ -66,6 +67,7 @@ class Plane(Part):
         broker.plane = DataPlane(
             broker.node_id, broker.partition_table, sessions, broker.events, config.get_int("fetch.max.bytes")
         )
+        CommitTable(broker.plane)
 
     async def stop(self, broker: Broker) -> None:
         """Let go of it: it holds the event queue's descriptor."""

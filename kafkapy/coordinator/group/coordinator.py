@@ -8,8 +8,10 @@ the response. Source: org.apache.kafka.coordinator.group.GroupCoordinatorService
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from kafkapy.coordinator.abandoned_leases import AbandonedLeases
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.group.assignors.api import GroupAssignor
 from kafkapy.coordinator.group.classic.requests import ClientInfo
@@ -18,8 +20,9 @@ from kafkapy.coordinator.group.consumer.requests import ConsumerClient, check_he
 from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.deleted_topics import DeletedTopics
 from kafkapy.coordinator.group.group import GroupType
+from kafkapy.coordinator.group.leases import LeaseBusyError
 from kafkapy.coordinator.group.offset_requests import CommitErrors, FetchedOffset, OffsetCommit
-from kafkapy.coordinator.group.records import GROUP_METADATA_KEY, GROUP_RECORDS, OFFSET_COMMIT_KEY
+from kafkapy.coordinator.group.records import GROUP_METADATA_KEY, GROUP_RECORDS, OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUE
 from kafkapy.coordinator.group.replies import check_group_id, writable
 from kafkapy.coordinator.group.shard import GroupEvent, GroupShard
 from kafkapy.coordinator.group.share.config import ShareGroupConfigs
@@ -27,7 +30,7 @@ from kafkapy.coordinator.group.share.coordinator import ShareGroups
 from kafkapy.coordinator.group.share.listeners import ShareGroupListeners
 from kafkapy.coordinator.group.share.offsets import LatestOffsets
 from kafkapy.coordinator.hosted import MarkerGuard, Operation, ShardContext
-from kafkapy.coordinator.result import Later, Result
+from kafkapy.coordinator.result import Later, Result, hand_over
 from kafkapy.coordinator.runtime import CoordinatorRuntime
 from kafkapy.coordinator.share.persister import Persister
 from kafkapy.coordinator.writer import PartitionWriter
@@ -48,7 +51,13 @@ from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResp
 from kafkapy.slices import in_slices
 from kafkapy.types import TopicPartition
 
+if TYPE_CHECKING:
+    from kafkapy._speedups.requests.offset_commit.lease import CommitTable
+
 T = TypeVar("T")
+
+BUSY_PAUSE_MS: Final = 10
+"""Pause before an operation is tried again, whose group a network thread writes to."""
 
 
 class GroupCoordinator:
@@ -74,6 +83,7 @@ class GroupCoordinator:
         persister: Callable[[], Persister],
         latest_offsets: LatestOffsets,
         share_version: Callable[[], int] = lambda: 0,
+        commit_table: CommitTable | None = None,
     ) -> None:
         """Create the coordinator with its runtime.
 
@@ -82,7 +92,8 @@ class GroupCoordinator:
         cluster's present topics. `led_elsewhere` returns whether another broker may write the partition of
         __consumer_offsets with that number. `consumer_protocol_finalized` returns whether the cluster's group.version
         allows the consumer protocol, `share_version` the level of its share.version. `persister` returns the share
-        coordinators, and `latest_offsets` the ends of partitions in the whole cluster.
+        coordinators, and `latest_offsets` the ends of partitions in the whole cluster. `commit_table` lets network
+        threads append offsets.
         """
         self.config = config
         self._consumer_protocol_finalized = consumer_protocol_finalized
@@ -91,6 +102,12 @@ class GroupCoordinator:
         self.share_listeners = ShareGroupListeners()
         self.assignors = {assignor.name: assignor for assignor in assignors}
         self._metadata = metadata
+        self._writer = writer
+        self._commit_table = commit_table if _is_lent(config, compression) else None
+        self._lendable: set[str] = set()
+        """Groups that have committed offsets in this turn of the loop."""
+        self._stopped = False
+        abandoned = AbandonedLeases()
 
         def make(context: ShardContext[GroupShard]) -> GroupShard:
             return GroupShard(
@@ -104,6 +121,8 @@ class GroupCoordinator:
                 share_assignor=share_assignor,
                 persister=persister,
                 share_listeners=self.share_listeners,
+                commit_table=self._commit_table,
+                abandon=partial(abandoned.abandon, context.partition),
             )
 
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
@@ -120,6 +139,7 @@ class GroupCoordinator:
                 OFFSET_COMMIT_KEY: config.offset_commit_version,
                 GROUP_METADATA_KEY: config.group_metadata_version,
             },
+            is_settled=abandoned.is_settled,
         )
         self.deleted_topics = DeletedTopics(self.runtime, writer, clock, led_elsewhere)
         self.share = ShareGroups(self.runtime, self.share_listeners, persister, latest_offsets, metadata, share_version)
@@ -131,16 +151,37 @@ class GroupCoordinator:
 
     def stop(self) -> None:
         """Write the unwritten records; waiting requests get NOT_COORDINATOR."""
+        self._stopped = True
         self.deleted_topics.close()
         self.runtime.stop()
 
     def write(self, group_id: str, operation: Operation[GroupShard, T]) -> Later[T]:
-        """Run a writing operation on the shard of a group."""
-        return self.runtime.write(self.partition_for(group_id), operation)
+        """Run a writing operation on the shard of a group, without network threads beside it."""
+        partition = self.partition_for(group_id)
+
+        def alone(shard: GroupShard, now_ms: int) -> Result[T]:
+            shard.leases.recall(group_id)
+            return operation(shard, now_ms)
+
+        return self._patiently(lambda: self.runtime.write(partition, alone))
 
     def read(self, group_id: str, operation: Callable[[GroupShard, int], T | Later[T]]) -> Later[T]:
         """Run a reading operation on the shard of a group."""
-        return self.runtime.read(self.partition_for(group_id), operation)
+        partition = self.partition_for(group_id)
+        return self._patiently(lambda: self.runtime.read(partition, operation))
+
+    def _patiently(self, run: Callable[[], Later[T]], waited_ms: int = 0) -> Later[T]:
+        """The reply of an operation, run again while a network thread appends offsets of its group."""
+        later = run()
+        if not isinstance(later.error, LeaseBusyError) or waited_ms >= self.config.offset_commit_timeout_ms:
+            return later
+        patient: Later[T] = Later()
+
+        def again() -> None:
+            self._patiently(run, waited_ms + BUSY_PAUSE_MS).then(partial(hand_over, later=patient))
+
+        self.runtime.timer.schedule(patient, BUSY_PAUSE_MS, again)
+        return patient
 
     def guard(self, group_id: str, producer_id: int) -> MarkerGuard:
         """A guard of the group's partition; see CoordinatorRuntime.guard."""
@@ -205,7 +246,32 @@ class GroupCoordinator:
 
         One of TOO_LARGE when the offsets do not fit into a batch.
         """
-        return self.write(request.group_id, lambda shard, now_ms: shard.offsets.commit(client, request, now_ms))
+        later = self.write(request.group_id, lambda shard, now_ms: shard.offsets.commit(client, request, now_ms))
+        if self._commit_table is not None and request.producer is None:
+            later.then(partial(self._committed, request.group_id))
+        return later
+
+    def _committed(self, group_id: str, later: Later[CommitErrors]) -> None:
+        """Let network threads serve what follows, once this turn's replies are out."""
+        if later.error is None:
+            if not self._lendable:
+                self.runtime.clock.call_soon(self._lend)
+            self._lendable.add(group_id)
+
+    def _lend(self) -> None:
+        groups, self._lendable = self._lendable, set()
+        for group_id in () if self._stopped else groups:
+            partition = self.partition_for(group_id)
+            found = self.runtime.at_rest(partition)
+            log = None if found is None else self._writer.lendable(TopicPartition(GROUP_METADATA_TOPIC, partition))
+            if found is not None and log is not None:
+                shard, leader_epoch = found
+                shard.leases.lend(group_id, log, leader_epoch)
+
+    @property
+    def leased_commits(self) -> int:
+        """The offsets that network threads have stored, for metrics. Any thread."""
+        return 0 if self._commit_table is None else self._commit_table.committed
 
     async def fetch_offsets(
         self,
@@ -297,6 +363,11 @@ class GroupCoordinator:
     def count_offsets(self) -> int:
         """Committed offsets over all shards, for metrics. Any thread."""
         return sum(len(shard.store) for shard in self.runtime.shards().values())
+
+
+def _is_lent(config: GroupConfig, compression: int) -> bool:
+    """Whether network threads may write what this coordinator would write."""
+    return not compression and config.offset_commit_version >= OFFSET_COMMIT_VALUE
 
 
 def _alive(done: Later[ErrorCode]) -> ErrorCode:

@@ -69,12 +69,15 @@ class _Sweep:
             self._found.clear()
         records: list[CoordinatorRecord] = []
         looked_at = 0
+        if self._found:
+            shard.leases.recall(self._group)
         while len(records) < RECORDS_PER_STEP:
             if self._found:
                 partition = self._found.popleft()
                 if store.get(self._group, partition) is not None or store.is_pending(self._group, partition):
                     records.append(offset_tombstone(self._group, *partition))
             elif self._groups and looked_at < LOOKED_AT_PER_STEP:
+                shard.leases.recall(self._groups[0])
                 self._group = self._groups.popleft()
                 found, looked = store.partitions_of_topics(self._group, self._topics)
                 self._found.extend(found)

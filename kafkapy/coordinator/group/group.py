@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 
@@ -23,6 +23,17 @@ class GroupType(Enum):
     CLASSIC = "classic"
     CONSUMER = "consumer"
     SHARE = "share"
+
+
+class LeaseTerms(NamedTuple):
+    """The OffsetCommits that network threads may serve for a group."""
+
+    members: list[tuple[str, str | None, int]] = []
+    """Member id, group.instance.id, and the generation or member epoch."""
+    without_member: bool = False
+    """Whether consumers may commit that assign their partitions themselves."""
+    oldest_version: int = 0
+    """Of OffsetCommit."""
 
 
 class Group(ABC):
@@ -107,6 +118,14 @@ class Group(ABC):
     def unloaded(self, error: KafkaError) -> None:
         """Fail all waiting requests: another broker coordinates the group now."""
         del error
+
+    def lease_terms(self) -> LeaseTerms | None:
+        """The OffsetCommits that network threads may serve as things are; None: none."""
+        return None
+
+    def committed(self, member_id: str, at_ms: int) -> None:
+        """Note a commit that a network thread has served, at a monotonic time in ms."""
+        del member_id, at_ms
 
     def offset_commit_seen(self, member_id: str) -> bool:
         """Whether a commit of the member counts as a heartbeat."""

@@ -92,13 +92,16 @@ class OffsetRequests:
         config: GroupConfig,
         counters: GroupCounters,
         metadata: Callable[[], MetadataSnapshot],
+        hear: Callable[[str], None],
     ) -> None:
+        """`hear` puts offsets of a group that network threads have appended into the store."""
         self._store = store
         self._find = find
         self._heartbeat = heartbeat
         self._config = config
         self._counters = counters
         self._metadata = metadata
+        self._hear = hear
 
     # --- commit -----------------------------------------------------------------------------------------------------
 
@@ -192,6 +195,7 @@ class OffsetRequests:
                 return {}
             if not require_stable or not self._store.has_open_transactions(group_id):
                 return dict.fromkeys(partitions, NO_OFFSET)
+        self._hear(group_id)
         known = self._store.of_group(group_id)
         unstable = require_stable and self._store.has_open_transactions(group_id)
         found: dict[TopicPartition, FetchedOffset] = {}

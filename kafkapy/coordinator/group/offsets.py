@@ -76,6 +76,11 @@ class OffsetStore:
             self._put(self._pending.setdefault(producer_id, {}), key.group, partition, committed)
             self._open.setdefault(key.group, set()).add(producer_id)
 
+    def put(self, group_id: str, partition: TopicPartition, offset: CommittedOffset) -> None:
+        """Take over an offset that the log has got from a network thread."""
+        self._sequence += 1
+        self._put(self._groups, group_id, partition, offset._replace(sequence=self._sequence))
+
     def apply_end_transaction_marker(self, producer_id: int, committed: bool) -> list[str]:
         """End a transaction: its offsets count now, or are dropped.
 

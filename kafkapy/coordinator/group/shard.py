@@ -28,6 +28,7 @@ from kafkapy.coordinator.group.consumer.replay import ConsumerReplay
 from kafkapy.coordinator.group.consumer.requests import ConsumerRequests
 from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import Group, GroupType
+from kafkapy.coordinator.group.leases import LeaseBusyError, OffsetLeases
 from kafkapy.coordinator.group.modern.group import ModernGroup
 from kafkapy.coordinator.group.offset_requests import OffsetRequests
 from kafkapy.coordinator.group.offsets import OffsetStore
@@ -63,6 +64,7 @@ from kafkapy.protocol.messages.list_groups import ListGroupsResponse
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
+    from kafkapy._speedups.requests.offset_commit.lease import CommitLease, CommitTable
     from kafkapy.coordinator.group.assignors.api import GroupAssignor
     from kafkapy.coordinator.hosted import ShardContext
     from kafkapy.coordinator.share.persister import Persister
@@ -100,10 +102,13 @@ class GroupShard:
         share_assignor: GroupAssignor,
         persister: Callable[[], Persister],
         share_listeners: ShareGroupListeners,
+        commit_table: CommitTable | None = None,
+        abandon: Callable[[CommitLease], object] = lambda lease: lease.abandon(),
     ) -> None:
         """Create the shard's parts.
 
-        `assignors` by name, the default one first.
+        `assignors` by name, the default one first. `commit_table` lends groups to network threads; `abandon` ends a
+        lease when the shard is unloaded.
         """
         self.config = config
         self._counters = counters
@@ -112,8 +117,18 @@ class GroupShard:
         self.clock = context.clock
         self.groups: dict[str, Group] = {}
         self.store = OffsetStore()
+        self.leases = OffsetLeases(
+            commit_table,
+            self.store,
+            self.groups.get,
+            metadata,
+            abandon,
+            most_metadata=config.offset_metadata_max_bytes,
+            monotonic_ms=context.clock.monotonic_ms,
+        )
+        self.timer.before = self.leases.recall_for
         self.offsets = OffsetRequests(
-            self.store, self.groups.get, self._heartbeat_by_commit, config, counters, metadata
+            self.store, self.groups.get, self._heartbeat_by_commit, config, counters, metadata, self.leases.hear
         )
         self._rebalance = ClassicRebalance(self.find_classic, context.timer, context.clock, config, self._rebalanced)
         self.classic = ClassicRequests(self.find_classic, self._create_classic, self._rebalance, config)
@@ -243,6 +258,7 @@ class GroupShard:
 
     def on_unloaded(self) -> None:
         """See Shard."""
+        self.leases.abandon()
         error = error_for(ErrorCode.NOT_COORDINATOR)
         for group in self.groups.values():
             group.unloaded(error)
@@ -353,6 +369,9 @@ class GroupShard:
         """Delete groups without members, and their offsets; an error for each."""
         errors: dict[str, ErrorCode] = {}
         records: list[CoordinatorRecord] = []
+        group_ids = list(group_ids)
+        for group_id in group_ids:
+            self.leases.recall(group_id)
         for group_id in group_ids:
             group = self.groups.get(group_id)
             if group is None:
@@ -424,6 +443,10 @@ class GroupShard:
         return Result(None, records, go_on)
 
     def _expired(self, group: Group, now_ms: int, most: int) -> list[CoordinatorRecord]:
+        try:
+            self.leases.recall(group.group_id)
+        except LeaseBusyError:
+            return []  # offsets are committed now: its turn comes with the next check
         records, none_left = self.offsets.expired(group, now_ms, most)
         waits = isinstance(group, ClassicGroup) and bool(group.pending_join)
         if none_left and group.is_empty and group.may_expire and not waits:

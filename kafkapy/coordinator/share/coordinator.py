@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
+from kafkapy.coordinator.abandoned_leases import AbandonedLeases
 from kafkapy.coordinator.clock import Clock
 from kafkapy.coordinator.hosted import Durations, Operation, ShardContext
 from kafkapy.coordinator.result import Later, hide_too_large, without_too_large
@@ -69,8 +70,7 @@ class ShareCoordinator:
         self._is_gone = is_gone
         self._delete_records = delete_records
         self._writer = writer
-        self._abandoned: dict[int, list[StateLease]] = {}
-        """By partition, leases of unloaded shards that had an update under way."""
+        self._abandoned = AbandonedLeases()
         self._suspects: set[UUID] = set()
         """Topics of share-partitions that were not known at the last check."""
         self.runtime: CoordinatorRuntime[ShareShard] = CoordinatorRuntime(
@@ -84,17 +84,11 @@ class ShareCoordinator:
             write_timeout_ms=lambda: self.config.write_timeout_ms,
             linger_ms=config.linger_ms,
             compression=config.compression,
-            is_settled=self._is_settled,
+            is_settled=self._abandoned.is_settled,
         )
 
     def _make_shard(self, context: ShardContext[ShareShard], exists: Callable[[UUID, int], bool]) -> ShareShard:
-        abandoned = self._abandoned.setdefault(context.partition, [])
-        return ShareShard(context, self.config, exists, abandoned.append)
-
-    def _is_settled(self, partition: int) -> bool:
-        abandoned = self._abandoned.get(partition, [])
-        abandoned[:] = [lease for lease in abandoned if lease.busy]
-        return not abandoned
+        return ShareShard(context, self.config, exists, partial(self._abandoned.abandon, context.partition))
 
     # --- life -------------------------------------------------------------------------------------------------------
 

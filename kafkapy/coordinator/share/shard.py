@@ -72,9 +72,9 @@ class ShareShard:
         context: ShardContext[ShareShard],
         config: ShareCoordinatorConfig,
         exists: Callable[[UUID, int], bool],
-        abandoned: Callable[[StateLease], None] = lambda _: None,
+        abandon: Callable[[StateLease], object] = lambda lease: lease.abandon(),
     ) -> None:
-        """`abandoned` gets each lease that ends with an update under way, when the shard is unloaded."""
+        """`abandon` ends a lease when the shard is unloaded."""
         self.partition = context.partition
         self.states: dict[ShareKey, StoredState] = {}
         self.topics: dict[UUID, set[ShareKey]] = {}
@@ -83,7 +83,7 @@ class ShareShard:
         self._exists = exists
         self._leases: dict[ShareKey, StateLease] = {}
         """The share-partitions whose updates network threads append. See kafkapy/_speedups/requests/share/lease.pxd."""
-        self._on_abandoned = abandoned
+        self._abandon = abandon
         self.held_up: set[ShareKey] = set()
         """Share-partitions whose last operation met an update that was under way."""
         self.told_end = 0
@@ -148,8 +148,7 @@ class ShareShard:
     def on_unloaded(self) -> None:
         """See Shard. The log has the updates of network threads."""
         for lease in self._leases.values():
-            if lease.abandon():
-                self._on_abandoned(lease)
+            self._abandon(lease)
         self._leases.clear()
 
     # --- leases -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Updates of share-partitions that network threads append (see lease.pxd)."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 from libcpp.vector cimport vector
 
@@ -16,7 +15,6 @@ from kafkapy._speedups.base.wire cimport (
     ByteBuffer,
     buffer_free,
     buffer_init,
-    extend,
     write_array_length,
     write_int8,
     write_int16,
@@ -24,27 +22,11 @@ from kafkapy._speedups.base.wire cimport (
     write_int64,
     write_unsigned_varint,
 )
-from kafkapy._speedups.log.append cimport append_batches, append_commits_at_once
-from kafkapy._speedups.log.layout cimport (
-    LOG_APPENDED,
-    LOG_PARK_SEGMENT,
-    WAIT_SEGMENT,
-    AppendOptions,
-    AppendResult,
-    AppendStatus,
-    Waiter,
-)
+from kafkapy._speedups.log.append cimport append_commits_at_once
 from kafkapy._speedups.log.partition_log cimport PartitionLog
-from kafkapy._speedups.log.producer_state cimport ORIGIN_COORDINATOR
-from kafkapy._speedups.log.state cimport log_ref, log_remove_waiters, log_unref
-from kafkapy._speedups.records.record_batch cimport (
-    BATCH_HEADER_SIZE,
-    BatchHeader,
-    RecordView,
-    batch_header_write,
-    batch_refresh_crc,
-    record_write,
-)
+from kafkapy._speedups.log.state cimport log_ref, log_unref
+from kafkapy._speedups.records.record_batch cimport RecordView, record_write
+from kafkapy._speedups.requests.leased_append cimport leased_append, leased_batch_begin, leased_batch_end
 from kafkapy._speedups.share.layout cimport SHARE_ARCHIVING, ShareWrite, StateChange
 
 cdef enum:
@@ -138,7 +120,6 @@ cdef void encode(const LeaseState* lease, const LeaseUpdate* update, const vecto
     """Encodes an update as a batch of one record."""
     cdef ByteBuffer value
     cdef RecordView record
-    cdef BatchHeader header
     buffer_init(&value)
     write_value(lease, update, changes, &value)
     memset(&record, 0, sizeof(record))
@@ -146,62 +127,15 @@ cdef void encode(const LeaseState* lease, const LeaseUpdate* update, const vecto
     record.key_size = <int32_t>lease.key.size()
     record.value = value.data
     record.value_size = <int32_t>value.size
-    if value.error or extend(out, BATCH_HEADER_SIZE) == NULL:
+    if value.error or not leased_batch_begin(out):
         out.error = 1
     else:
         record_write(out, &record)
     buffer_free(&value)
-    if out.error:
-        return
-    memset(&header, 0, sizeof(header))
-    header.size = <int32_t>out.size
-    header.base_timestamp = header.max_timestamp = now_ms
-    header.producer_id = -1
-    header.producer_epoch = -1
-    header.base_sequence = -1
-    header.record_count = 1
-    batch_header_write(out.data, &header)
-    batch_refresh_crc(out.data, header.size)
+    leased_batch_end(out, 1, now_ms)
 
 
 # ---- the append ------------------------------------------------------------------------------------------------------
-
-cdef void not_again(void* owner, uint64_t token) noexcept nogil:
-    """An append that parked is the share coordinator's: nobody repeats it here."""
-
-
-cdef bint append_update(LeaseState* lease, ByteBuffer* batch, int64_t now_ms, int64_t* end_offset) noexcept nogil:
-    """Whether the update is committed. It may be in the log all the same: then there is an end offset."""
-    cdef AppendOptions options
-    cdef AppendResult result
-    cdef AppendStatus status
-    cdef Waiter waiter
-    cdef bint committed
-    memset(&options, 0, sizeof(options))
-    options.required_acks = -1
-    options.api_version = -1
-    options.validated = True
-    options.current_leader_epoch = lease.log_epoch
-    options.now_ms = now_ms
-    waiter.kind = WAIT_SEGMENT
-    waiter.threshold = 0
-    waiter.wake = not_again
-    waiter.owner = lease
-    waiter.token = 0
-    status = append_batches(lease.log, batch.data, <int64_t>batch.size, &options, &waiter, ORIGIN_COORDINATOR, &result)
-    free(result.record_errors)
-    if status == LOG_PARK_SEGMENT:
-        log_remove_waiters(lease.log, lease, 0, False)
-    if status != LOG_APPENDED:
-        return False
-    end_offset[0] = result.last_offset + 1
-    pthread_mutex_lock(&lease.log.mutex)
-    # Of this leadership: another leader's records may have passed that offset.
-    committed = (lease.log.high_watermark >= end_offset[0] and lease.log.leader
-                 and lease.log.leader_epoch == lease.log_epoch)
-    pthread_mutex_unlock(&lease.log.mutex)
-    return committed
-
 
 cdef void remember(LeaseState* lease, const LeaseUpdate* update, const vector[StateChange]* changes,
                    int64_t end_offset) noexcept nogil:
@@ -243,7 +177,7 @@ cdef bint lease_store(LeaseState* lease, const ShareWrite* write) noexcept nogil
         combine(&write.changes, update.start_offset, &changes)
         buffer_init(&batch)
         encode(lease, &update, &changes, now_ms, &batch)
-        stored = not batch.error and append_update(lease, &batch, now_ms, &end_offset)
+        stored = not batch.error and leased_append(lease.log, lease.log_epoch, &batch, now_ms, &end_offset)
         buffer_free(&batch)
     pthread_mutex_lock(&lease.mutex)
     lease.busy = False

@@ -29,7 +29,7 @@ from kafkapy._speedups.base.error_codes cimport (
     ERROR_NONE,
     ERROR_NOT_LEADER_OR_FOLLOWER,
 )
-from kafkapy._speedups.base.posix cimport atomic_count, monotonic_ns
+from kafkapy._speedups.base.posix cimport atomic_count
 from kafkapy._speedups.base.send cimport send_again, send_free, send_lay_out, send_new, send_take_buffer
 from kafkapy._speedups.base.wire cimport (
     ByteBuffer,
@@ -44,7 +44,7 @@ from kafkapy._speedups.base.wire cimport (
     write_unsigned_varint,
 )
 from kafkapy._speedups.log.segment cimport segment_send
-from kafkapy._speedups.requests.client_quotas cimport quota_charge_fetch, quota_charge_time
+from kafkapy._speedups.requests.client_quotas cimport quota_charge_fetch, quota_charge_request
 from kafkapy._speedups.requests.data_plane cimport leader_note, leaders_write_array, left_is_mine
 from kafkapy._speedups.requests.share.state cimport SharePart
 
@@ -172,7 +172,6 @@ cdef void count_bytes(ShareState* state) noexcept nogil:
 
 cdef void share_charge(ShareState* state) noexcept nogil:
     cdef int64_t size = PART_SIZE
-    cdef int64_t spent
     cdef size_t i
     if state.frame.quota == NULL:
         return
@@ -183,8 +182,7 @@ cdef void share_charge(ShareState* state) noexcept nogil:
         size += RANGE_SIZE * <int64_t>state.ranges.size()
         quota_charge_fetch(state.frame.quota, size)
     else:
-        spent = state.frame.quota.spent_ns + monotonic_ns() - state.frame.quota.step_ns
-        state.frame.quota.throttle_ms = quota_charge_time(state.frame.quota, spent)
+        quota_charge_request(state.frame.quota)
     state.throttle_ms = <int32_t>state.frame.quota.throttle_ms
 
 

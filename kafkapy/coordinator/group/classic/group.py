@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from kafkapy.coordinator.group.group import Group, GroupType
+from kafkapy.coordinator.group.group import Group, GroupType, LeaseTerms
 from kafkapy.coordinator.group.records import group_metadata_tombstone
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -75,6 +75,8 @@ class ClassicGroupMember:
     """The member has never got an answer, so it does not send heartbeats yet."""
     awaiting_join: Later[JoinGroupResponse] | None = field(default=None, repr=False)
     awaiting_sync: Later[SyncGroupResponse] | None = field(default=None, repr=False)
+    committed_at_ms: int | None = None
+    """The monotonic time of the last commit that a network thread has served."""
 
     @property
     def is_static(self) -> bool:
@@ -499,6 +501,20 @@ class ClassicGroup(Group):
         if not transactional and self.state is COMPLETING_REBALANCE:
             # The member knows the new generation, but not yet its partitions in it.
             raise error_for(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def lease_terms(self) -> LeaseTerms | None:
+        """See Group. None while the group rebalances."""
+        if self.state is EMPTY:
+            return LeaseTerms(without_member=True)
+        if self.state is not STABLE:
+            return None
+        return LeaseTerms([(each.member_id, each.group_instance_id, self.generation_id) for each in self.members.values()])
+
+    def committed(self, member_id: str, at_ms: int) -> None:
+        """See Group. A commit counts as a heartbeat."""
+        member = self.members.get(member_id)
+        if member is not None:
+            member.committed_at_ms = at_ms
 
     def offset_commit_seen(self, member_id: str) -> bool:
         """See Group."""

@@ -256,6 +256,11 @@ class ClassicRebalance:
         member = group.members.get(member_id)
         if member is None or member.is_alive_by_waiting:
             return Result(None)
+        if member.committed_at_ms is not None:
+            left = member.committed_at_ms + member.session_timeout_ms - self._clock.monotonic_ms()
+            if left > 0:
+                self.schedule_heartbeat(group, member, left)
+                return Result(None)
         logger.info("Member %s of group %s sent no heartbeat in time and is removed", member_id, group_id)
         return Result(None, self._remove_and_rebalance(group, member))
 

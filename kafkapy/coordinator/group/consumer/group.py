@@ -20,7 +20,7 @@ from kafkapy.coordinator.group.consumer.member import (
 )
 from kafkapy.coordinator.group.consumer.records import group_tombstones
 from kafkapy.coordinator.group.consumer.subscriptions import ResolvedRegex
-from kafkapy.coordinator.group.group import GroupType
+from kafkapy.coordinator.group.group import GroupType, LeaseTerms
 from kafkapy.coordinator.group.modern.group import ModernGroup, Subscriptions, count
 from kafkapy.coordinator.group.modern.partitions import NO_PARTITIONS
 from kafkapy.errors import ErrorCode, error_for
@@ -258,6 +258,13 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
                 "OffsetCommit version 9 or above must be used by members using the modern group protocol",
             )
         _validate_epoch(member, generation_id)
+
+    def lease_terms(self) -> LeaseTerms | None:
+        """See Group. None with members of the classic protocol."""
+        if self.classic_count:
+            return None
+        members = [(each.member_id, None, each.member_epoch) for each in self.members.values()]
+        return LeaseTerms(members, not members, FIRST_COMMIT_WITH_EPOCH if members else 0)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """See Group. UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""

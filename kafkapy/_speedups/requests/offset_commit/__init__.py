@@ -1,0 +1,1 @@
+"""OffsetCommit on the network threads."""

@@ -1,0 +1,34 @@
+from collections.abc import Iterable, Sequence
+
+from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.requests.data_plane import DataPlane
+
+MOST_PARTITIONS: int
+
+Told = tuple[list[tuple[str, int, int, int, str, int]], list[tuple[str, int]]]
+
+class CommitTable:
+    def __init__(self, plane: DataPlane) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def committed(self) -> int: ...
+    def lend(
+        self,
+        group: str,
+        log: PartitionLog,
+        log_epoch: int,
+        members: Iterable[tuple[str, str | None, int]],
+        topics: Iterable[tuple[str, bytes | None, Sequence[int]]],
+        *,
+        without_member: bool,
+        oldest_version: int,
+        most_metadata: int,
+    ) -> CommitLease | None: ...
+
+class CommitLease:
+    @property
+    def busy(self) -> bool: ...
+    def newest(self) -> list[tuple[str, int, int, int, str, int]]: ...
+    def tell(self) -> Told | None: ...
+    def end(self) -> Told | None: ...
+    def abandon(self) -> bool: ...
