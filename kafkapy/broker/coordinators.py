@@ -29,8 +29,8 @@ from kafkapy.metadata.topic_names import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.requests.offset_commit.lease import CommitTable
     from kafkapy._speedups.log.appender import LogAppender
+    from kafkapy._speedups.requests.offset_commit.lease import CommitTable
     from kafkapy.broker.latest_offsets import LatestOffsets
     from kafkapy.config.broker import BrokerConfig
     from kafkapy.coordinator.group.assignors.api import GroupAssignor

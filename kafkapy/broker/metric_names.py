@@ -282,6 +282,8 @@ METRICS: Final = (
     MetricSpec("kafka_server_groupcoordinatormetrics_groupcompletedrebalance", COUNTER, (),
                "Completed rebalances of groups of the classic protocol."),
     MetricSpec("kafka_server_groupcoordinatormetrics_offsetcommit", COUNTER, (), "Offsets committed."),
+    MetricSpec("kafkapy_groups_leasedcommits", COUNTER, (),
+               "Of these, those that a network thread stored, without the control loop."),
     MetricSpec("kafka_server_groupcoordinatormetrics_offsetexpiration", COUNTER, (), "Expired offsets."),
     MetricSpec("kafka_server_groupcoordinatormetrics_offsetdeletion", COUNTER, (),
                "Offsets that administrators deleted."),

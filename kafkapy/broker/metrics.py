@@ -354,6 +354,7 @@ class BrokerCollector(Collector):
         add(f"{prefix}_sharegrouprebalance", counters.share_rebalances)
         add(f"{prefix}_groupcompletedrebalance", counters.completed_rebalances)
         add(f"{prefix}_offsetcommit", counters.offset_commits + coordinator.leased_commits)
+        add("kafkapy_groups_leasedcommits", coordinator.leased_commits)
         add(f"{prefix}_offsetexpiration", counters.offset_expirations)
         add(f"{prefix}_offsetdeletion", counters.offset_deletions)
 

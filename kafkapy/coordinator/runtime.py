@@ -54,7 +54,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Generic
+from typing import Final, Generic
 
 from kafkapy import errors
 from kafkapy.coordinator.batches import build, encode

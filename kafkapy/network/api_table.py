@@ -45,7 +45,8 @@ FIRST_IN_THE_DATA_PLANE: Final = frozenset({ApiKeys.OFFSET_COMMIT})
 
 def api_table(handlers: Mapping[int, ServedApi]) -> ApiTableEntries:
     """The table of these handlers' versions and of the data plane's APIs."""
+    in_data_plane = DATA_PLANE_APIS.keys() | FIRST_IN_THE_DATA_PLANE
     return {
-        int(key): (served.low, served.high, served.first_flexible, key in DATA_PLANE_APIS or key in FIRST_IN_THE_DATA_PLANE)
+        int(key): (served.low, served.high, served.first_flexible, key in in_data_plane)
         for key, served in {**handlers, **DATA_PLANE_APIS}.items()
     }

@@ -85,10 +85,9 @@ from kafkapy._speedups.network.pending_request cimport (
 from kafkapy._speedups.network.purgatory cimport purgatory_add, purgatory_remove
 from kafkapy._speedups.network.request_channel cimport channel_push
 from kafkapy._speedups.network.request_log cimport (
-    REQUEST_LOG_OFF,
     RequestRecord,
     request_record_free,
-    request_record_new,
+    request_record_of,
     request_record_post,
 )
 from kafkapy._speedups.network.request_times cimport times_count_parts, times_count_total
@@ -117,6 +116,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     ApiCounters,
     Ask,
     Outcome,
+    outcome_keeps_frame,
 )
 from kafkapy._speedups.requests.request_header cimport (
     HEADER_OK,
@@ -390,14 +390,6 @@ cdef void after_sending(ProcessorState* p, KafkaChannel* channel, int status, in
     channel_finish(p, channel)
 
 
-cdef RequestRecord* record_of(ProcessorState* p, PendingRequest* pending) noexcept nogil:
-    """Returns the record for the request log, when the log is on; Python logs the requests that Python serves."""
-    cdef int64_t level = atomic_load(&p.plane.request_log)
-    if level == REQUEST_LOG_OFF or pending.api == NULL:
-        return NULL
-    return request_record_new(level, p.registry, pending)
-
-
 cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* send) noexcept nogil:
     """Takes over `send`; the request is done."""
     quotas_before_reply(channel, &p.throttled, &p.times[channel.request.frame.api_key].throttle)
@@ -405,7 +397,7 @@ cdef void channel_start_reply(ProcessorState* p, KafkaChannel* channel, Send* se
     channel.send_api = channel.request.frame.api_key
     channel.send_received_ns = channel.request.frame.received_ns
     times_count_parts(&p.times[channel.send_api], channel.request, p.now_ns)
-    channel.record = record_of(p, channel.request)
+    channel.record = request_record_of(p.plane, p.registry, channel.request)
     channel_forget_request(p, channel)
     channel_write(p, channel)
 
@@ -508,7 +500,7 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
     elif outcome.kind == OUTCOME_NO_REPLY:
         channel_count(p, pending)
         quotas_throttle(channel, &p.throttled, &p.times[api].throttle)
-        record = record_of(p, pending)
+        record = request_record_of(p.plane, p.registry, pending)
         if record != NULL:
             request_record_post(p.plane.events, record, 0, p.now_ns - pending.frame.received_ns)
         channel_forget_request(p, channel)
@@ -642,12 +634,6 @@ cdef void request_begin(ProcessorState* p, KafkaChannel* channel) noexcept nogil
     serve(p, channel, False, started)
 
 
-cdef inline bint stays(int outcome) noexcept nogil:
-    """Whether the request needs its frame after this turn."""
-    return (outcome == OUTCOME_PARKED or outcome == OUTCOME_ASK or outcome == OUTCOME_WORKER
-            or outcome == OUTCOME_PYTHON)
-
-
 cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t started) noexcept nogil:
     """Gives a request to its API, or to Python."""
     cdef PendingRequest* pending = channel.request
@@ -670,7 +656,7 @@ cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t
     p.now_ns = monotonic_ns()
     pending.local_ns = p.now_ns - started
     atomic_count(&counters.local_ns, pending.local_ns)
-    if in_place and stays(outcome.kind):
+    if in_place and outcome_keeps_frame(&outcome):
         # The donation precedes carry_out: Python or a worker may have the request a moment later.
         if reader_donate(&p.reader, channel, pending) < 0:
             pending.parked = outcome.parked

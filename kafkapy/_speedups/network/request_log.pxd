@@ -1,4 +1,4 @@
-"""The records of kafka.request.logger for requests that the data plane serves itself (Produce, Fetch).
+"""The records of kafka.request.logger for requests that the data plane serves itself.
 
 The Processor makes a record at the final outcome of a request, because the frame is freed soon after, and posts it
 after the last byte of the reply. It does nothing while the log is off. The event's text (native byte order, no
@@ -14,8 +14,10 @@ from libc.stdint cimport int64_t
 from libcpp.string cimport string
 
 from kafkapy._speedups.base.event_queue cimport EventQueueState
+from kafkapy._speedups.base.posix cimport atomic_load
 from kafkapy._speedups.network.connection cimport ConnectionRegistryState
 from kafkapy._speedups.network.pending_request cimport PendingRequest
+from kafkapy._speedups.requests.data_plane cimport DataPlaneState
 
 cdef enum RequestLogLevel:
     REQUEST_LOG_OFF = 0
@@ -26,7 +28,15 @@ cdef cppclass RequestRecord:
     int64_t connection
     string text
 
-# Makes the record of a request, whose frame must still exist.
+# The record of a request, whose frame must still exist. NULL: the log is off, or Python has served the request.
+cdef inline RequestRecord* request_record_of(DataPlaneState* plane, ConnectionRegistryState* registry,
+                                             PendingRequest* pending) noexcept nogil:
+    cdef int64_t level = atomic_load(&plane.request_log)
+    if level == REQUEST_LOG_OFF or pending.api == NULL:
+        return NULL
+    return request_record_new(level, registry, pending)
+
+
 cdef RequestRecord* request_record_new(int64_t level, ConnectionRegistryState* registry,
                                        PendingRequest* pending) noexcept nogil
 # Posts a record and takes it over.

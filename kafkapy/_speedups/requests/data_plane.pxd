@@ -188,6 +188,12 @@ cdef inline void outcome_clear(Outcome* outcome) noexcept nogil:
     outcome.ask = NULL
     outcome.message = NULL
 
+cdef inline bint outcome_keeps_frame(const Outcome* outcome) noexcept nogil:
+    """Whether the request goes on with its frame after this turn."""
+    return (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER
+            or outcome.kind == OUTCOME_PYTHON)
+
+
 # The partition of a parked request's question. Borrowed from its log.
 cdef struct PartitionName:
     int64_t log_id

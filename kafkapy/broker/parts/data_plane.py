@@ -22,8 +22,8 @@ from kafkapy._speedups.base.event_queue import (
 )
 from kafkapy._speedups.network.connection import LOGGER_NAMES
 from kafkapy._speedups.requests.data_plane import DataPlane
-from kafkapy._speedups.requests.offset_commit.lease import CommitTable
 from kafkapy._speedups.requests.fetch_session import FetchSessionCache
+from kafkapy._speedups.requests.offset_commit.lease import CommitTable
 from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.broker.data_plane_asks import DataPlaneAsks
 from kafkapy.broker.data_plane_events import DataPlaneEvents

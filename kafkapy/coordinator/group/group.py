@@ -6,7 +6,7 @@ Source: org.apache.kafka.coordinator.group.Group.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +28,7 @@ class GroupType(Enum):
 class LeaseTerms(NamedTuple):
     """The OffsetCommits that network threads may serve for a group."""
 
-    members: list[tuple[str, str | None, int]] = []
+    members: Sequence[tuple[str, str | None, int]] = ()
     """Member id, group.instance.id, and the generation or member epoch."""
     without_member: bool = False
     """Whether consumers may commit that assign their partitions themselves."""

@@ -8,10 +8,10 @@ threads have appended in the OffsetStore. An operation that only reads offsets h
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from kafkapy.coordinator.group.offsets import CommittedOffset
-from kafkapy.errors import CoordinatorLoadInProgressError
+from kafkapy.errors import ErrorCode, RetriableError
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from kafkapy.metadata.cache import MetadataSnapshot
 
 
-class LeaseBusyError(CoordinatorLoadInProgressError):
+class LeaseBusyError(RetriableError):
     """A network thread appends offsets of the group now, perhaps to a disk that hangs: try again."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 class OffsetLeases:
@@ -38,17 +40,17 @@ class OffsetLeases:
         store: OffsetStore,
         find: Callable[[str], Group | None],
         metadata: Callable[[], MetadataSnapshot],
-        abandoned: Callable[[CommitLease], None],
+        abandon: Callable[[CommitLease], object],
         *,
         most_metadata: int,
         monotonic_ms: Callable[[], int],
     ) -> None:
-        """`abandoned` gets each lease of the shard when it is unloaded. `most_metadata`: bytes of an offset's metadata."""
+        """`abandon` ends a lease when the shard is unloaded. `most_metadata`: bytes of an offset's metadata."""
         self._table = table
         self._store = store
         self._find = find
         self._metadata = metadata
-        self._abandoned = abandoned
+        self._abandon = abandon
         self._most_metadata = most_metadata
         self._monotonic_ms = monotonic_ms
         self._leases: dict[str, CommitLease] = {}
@@ -129,5 +131,5 @@ class OffsetLeases:
     def abandon(self) -> None:
         """End all leases: the shard is unloaded, and the log has the offsets."""
         for lease in self._leases.values():
-            self._abandoned(lease)
+            self._abandon(lease)
         self._leases.clear()

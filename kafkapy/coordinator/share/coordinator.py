@@ -28,7 +28,6 @@ from kafkapy.metadata.topic_names import SHARE_GROUP_STATE_TOPIC
 from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkapy._speedups.requests.share.lease import StateLease
     from kafkapy._speedups.requests.share.state_write import StateWrite
 
 logger = logging.getLogger("kafka.coordinator.share.ShareCoordinator")

@@ -508,7 +508,8 @@ class ClassicGroup(Group):
             return LeaseTerms(without_member=True)
         if self.state is not STABLE:
             return None
-        return LeaseTerms([(each.member_id, each.group_instance_id, self.generation_id) for each in self.members.values()])
+        generation = self.generation_id
+        return LeaseTerms([(each.member_id, each.group_instance_id, generation) for each in self.members.values()])
 
     def committed(self, member_id: str, at_ms: int) -> None:
         """See Group. A commit counts as a heartbeat."""
