@@ -15,7 +15,7 @@ from uuid import UUID
 
 from speedups.conftest import MemoryBroker
 
-from kafkapy._speedups.base.event_queue import SEGMENT_WANTED, EventQueue
+from kafkapy._speedups.base.event_queue import REQUEST, SEGMENT_WANTED, EventQueue
 from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy._speedups.network.network_request import ASK_AUTHORIZE, ASK_QUOTAS
 from kafkapy._speedups.requests.data_plane import DataPlane
@@ -179,6 +179,17 @@ def read(log: PartitionLog, start: int = 0) -> bytes:
     return bytes(data)
 
 
+def entries(data: bytes) -> list[tuple[Any, Any]]:
+    """Key and value of each record of some batches."""
+    decoded = [GROUP_RECORDS.decode(each.key or b"", each.value) for each in iter_records(data, check_crc=True)]
+    return [(each.key, each.value) for each in decoded if each is not None]
+
+
+def told_of(stored: Iterable[tuple[Any, Any]]) -> list[Told]:
+    """Keys and values as a lease tells them."""
+    return [(key.topic, key.partition, value.offset, value.leader_epoch, value.metadata) for key, value in stored]
+
+
 def check_batch(log: PartitionLog, start: int, group: str, offsets: Sequence[Told]) -> int:
     """One batch at `start`, and nothing behind it: byte for byte the coordinator's. Its time."""
     data = read(log, start)
@@ -191,15 +202,10 @@ def check_batch(log: PartitionLog, start: int, group: str, offsets: Sequence[Tol
     # The log stamps base offset and leader epoch, which no checksum covers.
     assert data[8:12] + data[16:] == wanted[8:12] + wanted[16:]
     assert log.log_end_offset == log.high_watermark == start + len(offsets)
-    decoded = []
-    for number, record in enumerate(iter_records(data, check_crc=True)):
-        assert record.offset == start + number
-        each = GROUP_RECORDS.decode(record.key or b"", record.value)
-        assert each is not None and each.value is not None
-        key, value = each.key, each.value
-        assert (key.group, value.commit_timestamp) == (group, time_ms)
-        decoded.append((key.topic, key.partition, value.offset, value.leader_epoch, value.metadata))
-    assert decoded == list(offsets)
+    assert [record.offset for record in iter_records(data)] == list(range(start, start + len(offsets)))
+    stored = entries(data)
+    assert {(key.group, value.commit_timestamp) for key, value in stored} == {(group, time_ms)}
+    assert told_of(stored) == list(offsets)
     return time_ms
 
 
@@ -215,13 +221,17 @@ class Connection:
     def frame(self, request: OffsetCommitRequest | bytes, version: int) -> bytes:
         """The bytes of a request, also of one that no encoder would make."""
         self.correlation_id += 1
-        header = encode_request(KEY, version, self.correlation_id, self.client_id, OffsetCommitRequest(group_id=""))
-        header = header[: len(header) - len(OffsetCommitRequest(group_id="").encode(version))]
+        nothing = OffsetCommitRequest(group_id="", topics=[])
+        header = encode_request(KEY, version, self.correlation_id, self.client_id, nothing)
+        header = header[: len(header) - len(nothing.encode(version))]
         body = request if isinstance(request, bytes) else request.encode(version)
         return struct.pack(">i", len(header) + len(body)) + header + body
 
     def send(self, request: OffsetCommitRequest | bytes, version: int) -> None:
         self.socket.sendall(self.frame(request, version))
+
+    def send_bytes(self, data: bytes) -> None:
+        self.socket.sendall(data)
 
     def receive(self) -> bytes:
         """A reply without its size."""
@@ -263,6 +273,8 @@ class CommitBroker:
         self.allows: Callable[[bytes], bool] = lambda question: True
         self.before_answer: Callable[[], None] = lambda: None
         """Called before the answer to a question."""
+        self.logged = 0
+        """Requests that the network threads gave to the request log."""
         self.quotas: Sequence[Any] = (None, None, None, None)
         self.errors: list[BaseException] = []
         self.connections: list[Connection] = []
@@ -364,11 +376,14 @@ class CommitBroker:
         poller = select.poll()
         poller.register(channel.fileno(), select.POLLIN)
         poller.register(self.events.fileno(), select.POLLIN)
+        request: Any
         while not self._stop.is_set():
             poller.poll(50)
             for kind, handle, _, _ in self.events.drain():
                 if kind == SEGMENT_WANTED:
                     self.logs[handle].prepare_segment()
+                elif kind == REQUEST:
+                    self.logged += 1
             for request in channel.drain():
                 try:
                     self._handle(request)
