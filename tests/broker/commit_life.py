@@ -25,7 +25,7 @@ from kafkapy.protocol.messages.sync_group import SyncGroupRequest
 from kafkapy.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 Topic = OffsetCommitRequest.Topic
-PARTITIONS: Final = 4
+PARTITIONS: Final = 3
 STABLE: Final = "stable"
 """A topic that no step deletes."""
 UNSTABLE: Final = "unstable"
@@ -71,7 +71,7 @@ def join(group: str, member: str = "", instance: str | None = None, session_time
 
 
 class Life:
-    """The requests of a seed, sent to one broker. Answers have no ids that the broker makes."""
+    """The requests of a seed, sent to one broker. Answers have no ids and epochs that the broker makes."""
 
     def __init__(self, client: Client, seed: int) -> None:
         self.client = client
@@ -99,38 +99,40 @@ class Life:
         chosen = self.random.choice(self.steps)
         return chosen.__name__, chosen()
 
-    def _offsets(self) -> dict[tuple[str, int], int]:
-        names = self.random.choices([STABLE, UNSTABLE, "unknown"], [8, 3, 1], k=self.random.choice([1, 1, 2]))
-        return {(name, self.random.randrange(PARTITIONS + 1)): self.random.randrange(1000) for name in names}
-
     def commit(self) -> object:
-        """Commit as a member, as one of another generation, or as nobody."""
+        """Commit some times as one client of a group."""
         group = self.random.choice(self.groups)
+        names = self.random.choices([STABLE, UNSTABLE, "unknown"], [8, 3, 1], k=self.random.choice([1, 1, 2]))
+        partitions = [(name, self.random.randrange(PARTITIONS + (self.random.random() < 0.1))) for name in names]
+        return [self._commit(group, partitions) for _ in range(self.random.randrange(1, 8))]
+
+    def _commit(self, group: str, partitions: list[tuple[str, int]]) -> object:
+        """Commit as a member, as one of another generation, or as nobody."""
         version = self.random.randrange(2, 10)
         member, generation, instance = self.members.get(group, ("", -1, None))
         if group in self.epochs and group not in self.members:
             member, generation = self.epochs[group]
             version = self.random.choice([8, 9, 9, 9])
         wrong = self.random.random()
-        if wrong < 0.1:
+        if wrong < 0.05:
             generation += self.random.choice([-1, 1])
-        elif wrong < 0.15:
+        elif wrong < 0.08:
             member, generation = "", -1
-        elif wrong < 0.2:
+        elif wrong < 0.1:
             member = "stranger"
-        if version < 7 or self.random.random() < 0.5:
+        if self.random.random() < 0.5:
             instance = None
+        elif self.random.random() < 0.1:
+            instance = "somebody"
         request = commit(
             group,
-            self._offsets(),
+            {each: self.random.randrange(1000) for each in partitions},
             member=member,
             generation=generation,
-            instance=instance if self.random.random() < 0.9 else "somebody",
-            metadata=self.random.choice([None, "", "plain", "näme"]),
+            instance=instance if version >= 7 else None,
+            metadata=self.random.choice([None, "", "plain", "plain", "näme"]),
             retention_ms=self.random.choice([-1, -1, -1, 3_600_000]) if version <= 4 else -1,
         )
-        if version < 7:
-            request.group_instance_id = None
         answer = self.client(request, version)
         return [(each.name, [p.error_code for p in each.partitions]) for each in answer.topics]
 
@@ -171,7 +173,7 @@ class Life:
         )
         # The commit of a member that has joined and knows no assignment yet.
         early = self.client(commit(group, {(STABLE, 0): 5}, member=member, generation=generation), 8)
-        return early.topics[0].partitions[0].error_code, self.client(request, 3).error_code, generation
+        return early.topics[0].partitions[0].error_code, self.client(request, 3).error_code
 
     def leave(self) -> object:
         """Leave a group, in either protocol."""
@@ -208,7 +210,7 @@ class Life:
         if not answer.error_code:
             self.epochs[group] = (member, answer.member_epoch)
             self.members.pop(group, None)
-        return answer.error_code, answer.member_epoch
+        return answer.error_code
 
     def delete_offsets(self) -> object:
         """OffsetDelete of one partition."""

@@ -1,7 +1,8 @@
 """OffsetCommit, API key 8: versions 0 to 10.
 
 The group coordinator stores the offsets of a group member, or of a consumer that assigns its partitions itself. The
-response comes when all in-sync replicas of `__consumer_offsets` have them.
+response comes when all in-sync replicas of `__consumer_offsets` have them. Network threads serve a group that has a
+lease (kafkapy/_speedups/requests/offset_commit), and this handler all that they do not.
 
 Versions:
 0: offsets by group.

@@ -336,7 +336,7 @@ def told(lease: CommitLease) -> tuple[list[tuple[str, int, int, int, str]], list
     heard = lease.tell()
     assert heard is not None
     assert all(0 <= ago_ms < 86_400_000 for _, ago_ms in heard[1])
-    return [each[:5] for each in heard[0]], sorted(name for name, _ in heard[1])  # type: ignore[misc]
+    return [each[:5] for each in heard[0]], sorted(name for name, _ in heard[1])
 
 
 def test_each_partition_is_told_once_with_its_newest_offset(commits: CommitBroker) -> None:
