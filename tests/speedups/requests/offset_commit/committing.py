@@ -1,4 +1,4 @@
-"""A SocketServer whose network threads store offsets by leases, beside a Python side that answers the rest."""
+"""A SocketServer whose network threads store offsets; its Python side answers the rest."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KEY = int(ApiKeys.OFFSET_COMMIT)
 FIRST_FLEXIBLE = 8
 VERSIONS = range(2, 11)
 BY_PYTHON = b"by Python: "
-"""What the Python side answers with, before the request's body."""
+"""The beginning of the Python side's answers; the request's body follows."""
 TRIES = 20
 WAIT_S = 60.0
 
@@ -64,7 +64,10 @@ class Offset(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of a lease: the defaults let member "m" commit offsets of "t"-0 to 3 and "u"-0."""
+    """The terms of a lease.
+
+    The defaults let the members "m" and "s" commit offsets of "t"-0 to 3 and "u"-0.
+    """
 
     group: str = "g"
     members: Sequence[tuple[str, str | None, int]] = (("m", None, 3), ("s", "i", 4))
@@ -123,7 +126,7 @@ def commit(
 
 
 def success(request: OffsetCommitRequest, version: int, correlation_id: int) -> bytes:
-    """The reply of a request that is served, as the protocol's Python encoder has it."""
+    """The reply of a request that is served, by the protocol's Python encoder."""
     response = OffsetCommitResponse(
         throttle_time_ms=0,
         topics=[
@@ -191,7 +194,7 @@ def told_of(stored: Iterable[tuple[Any, Any]]) -> list[Told]:
 
 
 def check_batch(log: PartitionLog, start: int, group: str, offsets: Sequence[Told]) -> int:
-    """One batch at `start`, and nothing behind it: byte for byte the coordinator's. Its time."""
+    """The time of the one batch at `start`, which has the coordinator's bytes."""
     data = read(log, start)
     (batch,) = iter_batches(data, check_crc=True)
     assert batch.base_offset == start
@@ -255,7 +258,7 @@ class Connection:
 
 
 class CommitBroker:
-    """The server, its CommitTable, logs in memory, and the control loop, which is a thread here."""
+    """The server, its CommitTable, and logs; the control loop is a thread."""
 
     def __init__(self, *, network_threads: int = 1) -> None:
         self.events = EventQueue()
@@ -343,7 +346,7 @@ class CommitBroker:
         names: Iterable[str] = ("t", "u"),
         connection: Connection | None = None,
     ) -> list[Told]:
-        """The request is served by a network thread: reply, batch and counter are right. Its offsets."""
+        """The offsets of a request that a network thread serves as it should."""
         connection = connection or self.connection
         offsets = committed(request, version, {UUID(bytes=topic_id(name)): name for name in names})
         count = self.table.committed

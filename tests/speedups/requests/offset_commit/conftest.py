@@ -1,4 +1,4 @@
-"""A server that stores offsets by leases: `commits` for one test, `many` for all of a file."""
+"""A server that stores offsets: `commits` for a test, `many` for a file."""
 
 from __future__ import annotations
 

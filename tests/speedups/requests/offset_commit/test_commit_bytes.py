@@ -1,4 +1,4 @@
-"""The bytes of OffsetCommit: replies and batches are those of the Python side, and spoiled requests are harmless."""
+"""The bytes of OffsetCommit: replies, batches, and requests that are spoiled."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def fits(request: OffsetCommitRequest, version: int) -> bool:
 
 
 def check_either(broker: CommitBroker, log: PartitionLog, body: bytes, version: int) -> bool:
-    """A body is served for what Python reads in it, or handed to Python. Whether it was served."""
+    """Whether a body was served, for what Python reads in it; else Python has it."""
     end, count = log.log_end_offset, broker.table.committed
     reply = broker.connection.ask(body, version)
     if reply == by_python(body, version, broker.connection.correlation_id):

@@ -1,4 +1,4 @@
-"""Leases of offsets: only commits that fit are stored, Python gets all others, and the coordinator hears of each."""
+"""Leases of offsets: commits that fit are stored, and Python gets all others."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_versions_below_the_oldest_of_the_group_go_to_python(many: CommitBroker,
 
 
 def test_topic_ids_are_those_of_the_lease(many: CommitBroker, log: PartitionLog) -> None:
-    """A topic without an id has a name only, and the wrong name of a request by id is of no account."""
+    """A topic without an id has a name only."""
     lease = many.table.lend(
         "g", log, 0, [("m", None, 3)], [("t", None, [0]), ("u", bytes(range(16)), [0])],
         without_member=False, oldest_version=0, most_metadata=10,
@@ -307,7 +307,7 @@ def test_a_commit_does_not_wait_for_a_slow_append(commits: CommitBroker) -> None
 
 
 def test_a_log_on_a_disk_that_rolls(commits: CommitBroker, tmp_path: Path) -> None:
-    """Python gets what finds no segment, and appends it: each offset is in the log once, in order."""
+    """Python appends what finds no segment: each offset is there once, in order."""
     log = commits.log(storage=LocalLogStorage(tmp_path), segment_bytes=1000)
     lease = commits.lend(log)
     served = 0
@@ -332,7 +332,7 @@ def test_a_log_on_a_disk_that_rolls(commits: CommitBroker, tmp_path: Path) -> No
 
 
 def told(lease: CommitLease) -> tuple[list[tuple[str, int, int, int, str]], list[str]]:
-    """What a lease tells, without times."""
+    """The offsets and members that a lease tells, without times."""
     heard = lease.tell()
     assert heard is not None
     assert all(0 <= ago_ms < 86_400_000 for _, ago_ms in heard[1])
@@ -428,7 +428,10 @@ def test_members_are_told_with_the_time_since_their_commit(commits: CommitBroker
 
 
 def busy_lease(broker: CommitBroker, log: PartitionLog, act: Callable[[CommitLease], bool]) -> CommitLease:
-    """A lease for which `act` says that it met a commit under way, which waits for a held turn."""
+    """A lease for which `act` says that it met a commit under way.
+
+    The commit waits for a turn that is held.
+    """
     found: list[CommitLease] = []
 
     def meets() -> bool:

@@ -1,4 +1,4 @@
-"""Commits beside other matters of a request: authorization, quotas, large frames, and many frames at once."""
+"""Commits and authorization, quotas, counters, large frames, and many frames at once."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def test_a_frame_may_come_in_parts(commits: CommitBroker, log: PartitionLog, ver
 def test_replies_come_in_the_order_of_the_requests(
     commits: CommitBroker, log: PartitionLog, version: int, asked: bool
 ) -> None:
-    """All at once: served and declined ones, small and large, and one that the client's rights are asked for."""
+    """All come at once: served and declined ones, small and large."""
     commits.plane.authorizer_epoch = 0 if asked else -1
     lease = commits.lend(log, WIDE)
     connection = commits.connection

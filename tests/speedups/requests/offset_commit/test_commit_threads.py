@@ -35,7 +35,10 @@ AT_ONCE = 3
 
 
 class Worker:
-    """A member of one group, on a thread: it commits growing offsets of its partition, and of a shared one."""
+    """A member on a thread: it commits growing offsets.
+
+    They are of a partition that no other member commits, and of one that the group shares.
+    """
 
     def __init__(self, connection: Connection, number: int, stop: threading.Event) -> None:
         self.connection = connection
@@ -170,7 +173,7 @@ def test_what_leases_tell_is_what_the_log_has(threads: CommitBroker, logs: int) 
 
 
 def check(coordinator: Coordinator, logs: list[PartitionLog], workers: list[Worker]) -> None:
-    """The logs have what was served, in its order, and their newest offsets were told."""
+    """The logs have what was served, in order; their newest offsets were told."""
     own: dict[int, list[tuple[int, bool]]] = {worker.number: [] for worker in workers}
     newest: dict[tuple[str, int], tuple[int, int, str]] = {}
     for log in logs:
