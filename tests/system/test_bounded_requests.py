@@ -295,17 +295,24 @@ def asked(broker: Broker, client: Client, frame: bytes, clock: Any) -> list[floa
 
 @pytest.mark.soak
 def test_another_client_waits_at_most_50_ms(broker: Broker) -> None:
-    """On a quiet machine."""
-    late = {}
-    with broker.client() as client:
-        for body in bodies(KEYS, all_versions=True):
-            frame = broker.frame(body, 25_000 if body.entries is Entries.LONG else 100_000)
-            tries: list[float] = []
-            while len(tries) < TRIES and not any(each <= QUIET_WAIT_S for each in tries):
-                tries.append(max(asked(broker, client, frame, time.perf_counter)))
-            if min(tries) > QUIET_WAIT_S:
-                late[str(body)] = f"{min(tries) * 1000:.0f} ms"
-    assert late == {}
+    """On a quiet machine. What is late is tried again at the end."""
+    late = [body for body in bodies(KEYS, all_versions=True) if waits_for(broker, body) is not None]
+    assert {str(body): wait for body in late if (wait := waits_for(broker, body)) is not None} == {}
+
+
+def waits_for(broker: Broker, body: Body) -> str | None:
+    """How long another client waits beside a request, the shortest of some tries, when that is too long."""
+    waits = []
+    for _ in range(TRIES):
+        frame = broker.frame(body, 25_000 if body.entries is Entries.LONG else 100_000)
+        try:
+            with broker.client() as client:
+                waits.append(max(asked(broker, client, frame, time.perf_counter)))
+        except TimeoutError:
+            return "the request has no answer"
+        if waits[-1] <= QUIET_WAIT_S:
+            return None
+    return f"{min(waits) * 1000:.0f} ms"
 
 
 def test_half_a_million_times_one_partition_is_refused_once_while_others_are_served(broker: Broker) -> None:

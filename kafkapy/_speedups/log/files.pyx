@@ -30,7 +30,13 @@ from kafkapy._speedups.log.layout cimport LogState, Waiter
 from kafkapy._speedups.log.open_files cimport close_idle_files
 from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.segment cimport SegmentState, segment_new, segment_seal, segment_trim, segment_unref
-from kafkapy._speedups.log.state cimport active_segment, fire, switch_segment_locked, take_waiters_locked
+from kafkapy._speedups.log.state cimport (
+    active_segment,
+    fire,
+    log_epochs_version,
+    switch_segment_locked,
+    take_waiters_locked,
+)
 from kafkapy._speedups.log.turns cimport lock_settled
 
 
@@ -262,8 +268,11 @@ cdef list delete_closed_segments(LogFiles log, int64_t offset):
 cdef int sync_files(LogFiles log) except -1:
     cdef int failure
     cdef int64_t end = log.log_end_offset
+    cdef int64_t epochs
     if log.storage.directory:
-        if private_of(log.state).epochs_written != private_of(log.state).epochs_version:
+        with nogil:
+            epochs = log_epochs_version(log.state)
+        if private_of(log.state).epochs_written != epochs:
             # Recovery reads no batch below the new recovery point, and so finds no epoch there.
             log.write_leader_epochs()
         try:

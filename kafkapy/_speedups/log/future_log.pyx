@@ -170,7 +170,8 @@ cdef class FutureLogCopy:
         empty and closed."""
         cdef LogState* log = self.log.state
         cdef LogState* future = self.future.state
-        cdef vector[SegmentState*] taken
+        cdef vector[SegmentState*] segments
+        cdef SegmentState* prepared
         cdef SegmentState* unused
         cdef vector[Waiter] woken
         cdef string directory = storage.directory.encode()
@@ -182,16 +183,23 @@ cdef class FutureLogCopy:
         if future.prepared != NULL:
             path = directory + b"/" + (<bytes>future.prepared.path).rpartition(b"/")[2]
         with nogil:
-            for i in range(future.segments.size()):
-                final_name(future.segments[i], segment_stem(directory, future.segments[i].base_offset))
-            if future.prepared != NULL:
-                future.prepared.path = path
-                future.prepared.records.path = path
+            # Others may look at the future log, under its mutex.
+            pthread_mutex_lock(&future.mutex)
+            private_of(future).closed = True
+            segments.swap(future.segments)
+            prepared = future.prepared
+            future.prepared = NULL
+            pthread_mutex_unlock(&future.mutex)
+            for i in range(segments.size()):
+                final_name(segments[i], segment_stem(directory, segments[i].base_offset))
+            if prepared != NULL:
+                prepared.path = path
+                prepared.records.path = path
             pthread_mutex_lock(&private_of(log).aborted_file)
             pthread_mutex_lock(&log.mutex)
-            log.segments.swap(future.segments)
+            log.segments.swap(segments)
             unused = log.prepared
-            log.prepared = future.prepared
+            log.prepared = prepared
             private_of(log).directory = directory
             private_of(log).segment_wanted = False
             private_of(log).snapshots.swap(private_of(future).snapshots)
@@ -215,15 +223,10 @@ cdef class FutureLogCopy:
             pthread_mutex_unlock(&private_of(log).sealing)
             fire(&woken)
             self.swapping = False
-            pthread_mutex_lock(&future.mutex)
-            private_of(future).closed = True
-            future.prepared = NULL
-            taken.swap(future.segments)
-            pthread_mutex_unlock(&future.mutex)
             segment_unref(unused)
             self.release_replaced(2)        # ours and the log's
-            for i in range(taken.size()):
-                segment_unref(taken[i])
+            for i in range(segments.size()):
+                segment_unref(segments[i])
 
     def cancel_swap(self, object storage):
         """Ends a swap whose renames were undone; `storage` becomes the log's. Does nothing without a swap."""

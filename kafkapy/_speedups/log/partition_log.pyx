@@ -283,9 +283,9 @@ cdef class PartitionLog(ReplicatedLog):
         options.verify = False
         options.adds_partitions = False
         options.guard = 0
-        epochs = private_of(self.state).epochs_version
+        epochs = self.epochs_version()
         appended = self.append(batches, &options, ORIGIN_REPLICATION)
-        if private_of(self.state).epochs_version != epochs:
+        if self.epochs_version() != epochs:
             self.write_leader_epochs()
         return appended
 
@@ -382,7 +382,7 @@ cdef class PartitionLog(ReplicatedLog):
         OffsetOutOfRangeError above the high watermark or for another negative number.
         """
         cdef int error
-        cdef int64_t epochs = private_of(self.state).epochs_version
+        cdef int64_t epochs = self.epochs_version()
         if offset < 0:
             if offset != -1:
                 raise error_for(ERROR_OFFSET_OUT_OF_RANGE)
@@ -391,7 +391,7 @@ cdef class PartitionLog(ReplicatedLog):
             error = advance_log_start(self.state, offset)
         if error:
             raise error_for(error)
-        if private_of(self.state).epochs_version != epochs:
+        if self.epochs_version() != epochs:
             self.write_leader_epochs()
         return self.log_start_offset
 

@@ -13,6 +13,7 @@ from kafkapy._speedups.log.replication cimport Replication, ReplicationState, re
 from kafkapy._speedups.log.state cimport (
     end_offset_for_epoch_locked,
     fire,
+    log_epochs_version,
     set_high_watermark_locked,
     set_offline_locked,
     take_waiters_locked,
@@ -213,13 +214,15 @@ cdef class ReplicatedLog(LogFiles):
             pthread_mutex_unlock(&self.state.mutex)
         return found, end
 
-    def write_leader_epochs(self):
-        """Writes the leader epochs into their checkpoint file. OSError, then the log is offline."""
+    cdef int64_t epochs_version(self) noexcept:
         cdef int64_t version
         with nogil:
-            pthread_mutex_lock(&self.state.mutex)
-            version = private_of(self.state).epochs_version
-            pthread_mutex_unlock(&self.state.mutex)
+            version = log_epochs_version(self.state)
+        return version
+
+    def write_leader_epochs(self):
+        """Writes the leader epochs into their checkpoint file. OSError, then the log is offline."""
+        cdef int64_t version = self.epochs_version()
         try:
             self.storage.write_leader_epochs(self.leader_epochs())
             private_of(self.state).epochs_written = version

@@ -32,6 +32,8 @@ cdef inline void log_unref(LogState* log) noexcept nogil:
         log_free(log)
 
 
+# The number of changes of the leader epochs. Not under the mutex.
+cdef int64_t log_epochs_version(LogState* log) noexcept nogil
 # Frees a log after its last reference.
 cdef void log_free(LogState* log) noexcept nogil
 # Whether flush.messages has ever made a flush due here. For a thread that has just appended; without the mutex.

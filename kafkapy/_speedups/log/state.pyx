@@ -160,6 +160,14 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     return log
 
 
+cdef int64_t log_epochs_version(LogState* log) noexcept nogil:
+    cdef int64_t version
+    pthread_mutex_lock(&log.mutex)
+    version = private_of(log).epochs_version
+    pthread_mutex_unlock(&log.mutex)
+    return version
+
+
 cdef void log_free(LogState* log) noexcept nogil:
     cdef LogPrivate* own = private_of(log)
     cdef size_t i
