@@ -49,6 +49,10 @@ Told = tuple[str, int, int, int, str]
 """A told offset without its time."""
 
 
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
 def topic_id(name: str) -> bytes:
     return hashlib.md5(name.encode()).digest()
 
@@ -200,7 +204,7 @@ def check_batch(log: PartitionLog, start: int, group: str, offsets: Sequence[Tol
     assert batch.base_offset == start
     assert batch.leader_epoch == log.leader_epoch
     time_ms = int(batch.max_timestamp)
-    assert abs(time_ms - time.time() * 1000) < 86_400_000
+    assert abs(time_ms - now_ms()) < 86_400_000
     wanted = coordinators_batch(group, offsets, time_ms)
     # The log stamps base offset and leader epoch, which no checksum covers.
     assert data[8:12] + data[16:] == wanted[8:12] + wanted[16:]
@@ -336,7 +340,8 @@ class CommitBroker:
     @staticmethod
     def append_marker(log: PartitionLog) -> None:
         """One batch as the coordinator appends it."""
-        log.append_as_leader(coordinators_batch("marker", [("t", 0, 0, -1, "")], 1), leader_epoch=log.leader_epoch)
+        batch = coordinators_batch("marker", [("t", 0, 0, -1, "")], now_ms())
+        log.append_as_leader(batch, leader_epoch=log.leader_epoch)
 
     def check_served(
         self,

@@ -138,7 +138,7 @@ def fits(request: OffsetCommitRequest, version: int) -> bool:
 
 
 def check_either(broker: CommitBroker, log: PartitionLog, body: bytes, version: int) -> bool:
-    """Whether a body was served, for what Python reads in it; else Python has it."""
+    """Whether a body was served, for what Python reads in it."""
     end, count = log.log_end_offset, broker.table.committed
     reply = broker.connection.ask(body, version)
     if reply == by_python(body, version, broker.connection.correlation_id):

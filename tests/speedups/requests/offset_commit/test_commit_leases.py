@@ -22,6 +22,7 @@ from speedups.requests.offset_commit.committing import (
     commit,
     coordinators_batch,
     entries,
+    now_ms,
     read,
     success,
 )
@@ -316,7 +317,8 @@ def test_a_log_on_a_disk_that_rolls(commits: CommitBroker, tmp_path: Path) -> No
         reply = commits.connection.ask(body, 9)
         if reply == by_python(body, 9, commits.connection.correlation_id):
             assert log.log_end_offset == offset
-            log.append_as_leader(coordinators_batch("g", [("t", 0, offset, -1, "")], 1), leader_epoch=0)
+            batch = coordinators_batch("g", [("t", 0, offset, -1, "")], now_ms())
+            log.append_as_leader(batch, leader_epoch=0)
         else:
             assert reply == success(OffsetCommitRequest.decode(body, 9), 9, commits.connection.correlation_id)
             served += 1
@@ -474,7 +476,9 @@ def test_an_end_that_meets_a_commit_is_called_again(commits: CommitBroker) -> No
     assert len(commits.table) == 1
     with pytest.raises(RuntimeError, match="has a lease"):
         commits.lend(log)
-    commits.check_declined(log, commit(), 8)
+    for _ in range(5):
+        commits.check_declined(log, commit(), 8)
+        commits.append_marker(log)
     assert lease.end() == NOTHING
     assert len(commits.table) == 0
     lease = busy_lease(commits, log, lambda lease: lease.abandon())
