@@ -279,7 +279,7 @@ class CommitBroker:
         """Each time that a request's authorization was asked."""
         self.allows: Callable[[bytes], bool] = lambda question: True
         self.before_answer: Callable[[], None] = lambda: None
-        """Called before the answer to a question."""
+        """Called before the answer to a question, and before the look at a request that came to Python."""
         self.logged = 0
         """Requests that the network threads gave to the request log."""
         self.quotas: Sequence[Any] = (None, None, None, None)
@@ -409,6 +409,7 @@ class CommitBroker:
             request.set_quotas(self.plane.quota_epoch, *self.quotas)
         else:
             assert request.ask_kind is None
+            self.before_answer()
             body = bytes(request.body)
             self.given.append((request.api_version, body))
             request.reply(BY_PYTHON + body)

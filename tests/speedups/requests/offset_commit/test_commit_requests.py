@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -257,6 +258,27 @@ def test_large_frames_are_asked(commits: CommitBroker, log: PartitionLog) -> Non
         commits.plane.authorizer_epoch += 1
         commits.check_declined(log, LARGE, version)
     assert len(commits.questions) == 2 * len(VERSIONS)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_frame_stays_while_others_come(commits: CommitBroker, log: PartitionLog, version: int, asked: bool) -> None:
+    """The network thread reads another connection's bytes before Python looks at a request."""
+    commits.lend(log, WIDE)
+
+    def read_others() -> None:
+        other = Connection(commits.server.bound_port("PLAINTEXT"))
+        other.send_bytes(b"\xff" * 30_000)  # no frame: the broker closes the connection
+        with contextlib.suppress(ConnectionError), pytest.raises(EOFError):
+            other.receive()
+        other.close()
+
+    commits.before_answer = read_others
+    for number, request in enumerate((LARGE_DECLINED, LATE_DECLINED, SMALL_DECLINED, HUGE_DECLINED)):
+        commits.plane.authorizer_epoch = number if asked else -1
+        commits.check_declined(log, request, version)
+        commits.check_served(log, LARGE, version, WIDE.topics)
+    assert len(commits.questions) == (5 if asked else 0)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
