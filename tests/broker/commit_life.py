@@ -76,7 +76,9 @@ class Life:
     def __init__(self, client: Client, seed: int) -> None:
         self.client = client
         self.random = random.Random(seed)
-        self.groups = [f"group-{seed}-{n}" for n in range(3)]
+        self.groups = [f"group-{seed}-{n}" for n in range(4)]
+        self.classic, self.consumer = self.groups[:2], self.groups[2:3]
+        """Groups with members; those of the other one only store offsets."""
         self.members: dict[str, tuple[str, int, str | None]] = {}
         """By group: member id, generation, instance id."""
         self.epochs: dict[str, tuple[str, int]] = {}
@@ -110,7 +112,7 @@ class Life:
         """Commit as a member, as one of another generation, or as nobody."""
         version = self.random.randrange(2, 10)
         member, generation, instance = self.members.get(group, ("", -1, None))
-        if group in self.epochs and group not in self.members:
+        if group in self.epochs:
             member, generation = self.epochs[group]
             version = self.random.choice([8, 9, 9, 9])
         wrong = self.random.random()
@@ -152,7 +154,7 @@ class Life:
 
     def join(self) -> object:
         """Join alone, anew or again, and sync."""
-        group = self.random.choice(self.groups)
+        group = self.random.choice(self.classic)
         member, _, instance = self.members.get(group, ("", -1, None))
         if not member and self.random.random() < 0.3:
             instance = INSTANCE
@@ -196,7 +198,7 @@ class Life:
 
     def consumer_heartbeat(self) -> object:
         """Join a group by the consumer protocol, or go on in it."""
-        group = self.random.choice(self.groups)
+        group = self.random.choice(self.consumer)
         member, epoch = self.epochs.get(group, (f"member-of-{group}", 0))
         request = ConsumerGroupHeartbeatRequest(
             group_id=group,
@@ -209,7 +211,6 @@ class Life:
         answer = self.client(request, 1)
         if not answer.error_code:
             self.epochs[group] = (member, answer.member_epoch)
-            self.members.pop(group, None)
         return answer.error_code
 
     def delete_offsets(self) -> object:

@@ -21,7 +21,6 @@ from kafkapy.protocol.messages.sync_group import SyncGroupRequest
 STEPS = 120
 KEYS = {
     "group.initial.rebalance.delay.ms": "0",
-    "group.consumer.assignment.interval.ms": "0",
     "group.min.session.timeout.ms": "100",
     "num.network.threads": "2",
 }
