@@ -600,7 +600,7 @@ cdef void handle_frame(ProcessorState* p, KafkaChannel* channel, WholeFrame* fra
                 channel_fail(p, channel, NULL, -1)
             return
     pending.api = p.apis.apis[pending.frame.api_key].served
-    if in_place and pending.api == NULL:
+    if in_place and (pending.api == NULL or pending.api.may_be_python):
         in_place = False
         if not reader_copy(p.pool, pending, frame):
             channel_close(p, channel, CLOSED_BY_BROKER)

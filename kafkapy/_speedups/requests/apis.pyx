@@ -1,6 +1,6 @@
 """The table of the APIs that the data plane serves (see apis.pxd).
 
-A new API is a line here: {handle, resume, cancel, work}.
+A new API is a line here: {handle, resume, cancel, work, waits for records, may be Python's}.
 """
 
 from kafkapy._speedups.base.send cimport send_free
@@ -19,11 +19,11 @@ from kafkapy._speedups.requests.produce.handle cimport produce_cancel, produce_h
 from kafkapy._speedups.requests.share.handle cimport share_cancel, share_handle, share_resume
 
 cdef DataPlaneApi apis[API_KEY_LIMIT]
-apis[<int>API_PRODUCE] = DataPlaneApi(produce_handle, produce_resume, produce_cancel, produce_work, False)
-apis[<int>API_FETCH] = DataPlaneApi(fetch_handle, fetch_resume, fetch_cancel, NULL, True)
-apis[<int>API_OFFSET_COMMIT] = DataPlaneApi(commit_handle, commit_resume, commit_cancel, NULL, False)
-apis[<int>API_SHARE_FETCH] = DataPlaneApi(share_handle, share_resume, share_cancel, NULL, True)
-apis[<int>API_SHARE_ACKNOWLEDGE] = DataPlaneApi(share_handle, share_resume, share_cancel, NULL, False)
+apis[<int>API_PRODUCE] = DataPlaneApi(produce_handle, produce_resume, produce_cancel, produce_work, False, False)
+apis[<int>API_FETCH] = DataPlaneApi(fetch_handle, fetch_resume, fetch_cancel, NULL, True, False)
+apis[<int>API_OFFSET_COMMIT] = DataPlaneApi(commit_handle, commit_resume, commit_cancel, NULL, False, True)
+apis[<int>API_SHARE_FETCH] = DataPlaneApi(share_handle, share_resume, share_cancel, NULL, True, False)
+apis[<int>API_SHARE_ACKNOWLEDGE] = DataPlaneApi(share_handle, share_resume, share_cancel, NULL, False, False)
 
 
 cdef const DataPlaneApi* data_plane_api(int16_t api_key) noexcept nogil:

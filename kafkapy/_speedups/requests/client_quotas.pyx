@@ -169,7 +169,8 @@ cdef int64_t quota_charge_time(QuotaUse* use, int64_t spent_ns) noexcept nogil:
 
 
 cdef void quota_charge_request(QuotaUse* use) noexcept nogil:
-    use.throttle_ms = quota_charge_time(use, spent_so_far(use))
+    cdef int64_t now_ms = clock_ms()
+    decide(use, NULL, 0, sensor_record(use.buckets.request, thread_share(spent_so_far(use)), now_ms, True), now_ms)
 
 
 cdef class QuotaSensor:

@@ -190,8 +190,7 @@ cdef inline void outcome_clear(Outcome* outcome) noexcept nogil:
 
 cdef inline bint outcome_keeps_frame(const Outcome* outcome) noexcept nogil:
     """Whether the request goes on with its frame after this turn."""
-    return (outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER
-            or outcome.kind == OUTCOME_PYTHON)
+    return outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER
 
 
 # The partition of a parked request's question. Borrowed from its log.
@@ -218,6 +217,7 @@ cdef struct DataPlaneApi:
     void (*work)(void* parked) noexcept nogil       # a worker's part of an OUTCOME_WORKER; NULL: there is none
     bint waits_for_records      # a long poll: a stop of the broker answers it with the present records, and a client
                                 # that has shut down its side ends it
+    bint may_be_python          # its outcome may be OUTCOME_PYTHON
 
 # Whether the calling thread may use that memory: a thread left behind with its request may not.
 cdef inline bint left_is_mine(LeftMemory* left) noexcept nogil:

@@ -106,6 +106,8 @@ class GroupCoordinator:
         self._commit_table = commit_table if _is_lent(config, compression) else None
         self._lendable: set[str] = set()
         """Groups that have committed offsets in this turn of the loop."""
+        self._pauses: set[Later[None]] = set()
+        """Of operations that wait for a lease."""
         self._stopped = False
         abandoned = AbandonedLeases()
 
@@ -154,34 +156,65 @@ class GroupCoordinator:
         self._stopped = True
         self.deleted_topics.close()
         self.runtime.stop()
+        for pause in list(self._pauses):
+            pause.fail(error_for(ErrorCode.NOT_COORDINATOR))
+        self._pauses.clear()
 
     def write(self, group_id: str, operation: Operation[GroupShard, T]) -> Later[T]:
-        """Run a writing operation on the shard of a group, without network threads beside it."""
-        partition = self.partition_for(group_id)
+        """Run a writing operation on the shard of a group, after the group's lease has ended."""
 
         def alone(shard: GroupShard, now_ms: int) -> Result[T]:
             shard.leases.recall(group_id)
             return operation(shard, now_ms)
 
-        return self._patiently(lambda: self.runtime.write(partition, alone))
+        return self._patiently(group_id, alone)
+
+    def write_if_needed(self, group_id: str, operation: Operation[GroupShard, T]) -> Later[T]:
+        """The same for an operation that changes the group by its records only: without records, the lease goes on."""
+
+        def alone(shard: GroupShard, now_ms: int) -> Result[T]:
+            result = operation(shard, now_ms)
+            if result.records:
+                shard.leases.recall(group_id)
+            return result
+
+        return self._patiently(group_id, alone)
+
+    def _patiently(self, group_id: str, operation: Operation[GroupShard, T], waited_ms: int = 0) -> Later[T]:
+        """Run an operation, again and again while a network thread appends offsets of its group."""
+
+        def patient(shard: GroupShard, now_ms: int) -> Result[T]:
+            try:
+                return operation(shard, now_ms)
+            except LeaseBusyError:
+                if waited_ms >= self.config.offset_commit_timeout_ms:
+                    raise
+            later: Later[T] = Later()
+            waited = waited_ms + BUSY_PAUSE_MS
+            self._pause().then(
+                lambda pause: later.fail(pause.error)
+                if pause.error is not None
+                else self._patiently(group_id, operation, waited).then(partial(hand_over, later=later))
+            )
+            return Result(later)
+
+        return self.runtime.write(self.partition_for(group_id), patient)
+
+    def _pause(self) -> Later[None]:
+        """A pause until a lease may be free. NOT_COORDINATOR at the stop."""
+        pause: Later[None] = Later()
+        self._pauses.add(pause)
+
+        def over() -> None:
+            self._pauses.discard(pause)
+            pause.set(None)
+
+        self.runtime.timer.schedule(pause, BUSY_PAUSE_MS, over)
+        return pause
 
     def read(self, group_id: str, operation: Callable[[GroupShard, int], T | Later[T]]) -> Later[T]:
         """Run a reading operation on the shard of a group."""
-        partition = self.partition_for(group_id)
-        return self._patiently(lambda: self.runtime.read(partition, operation))
-
-    def _patiently(self, run: Callable[[], Later[T]], waited_ms: int = 0) -> Later[T]:
-        """The reply of an operation, run again while a network thread appends offsets of its group."""
-        later = run()
-        if not isinstance(later.error, LeaseBusyError) or waited_ms >= self.config.offset_commit_timeout_ms:
-            return later
-        patient: Later[T] = Later()
-
-        def again() -> None:
-            self._patiently(run, waited_ms + BUSY_PAUSE_MS).then(partial(hand_over, later=patient))
-
-        self.runtime.timer.schedule(patient, BUSY_PAUSE_MS, again)
-        return patient
+        return self.runtime.read(self.partition_for(group_id), operation)
 
     def guard(self, group_id: str, producer_id: int) -> MarkerGuard:
         """A guard of the group's partition; see CoordinatorRuntime.guard."""
@@ -226,7 +259,9 @@ class GroupCoordinator:
         See `check_heartbeat` and ConsumerRequests.heartbeat for the errors.
         """
         check_heartbeat(request, api_version, self.assignors)
-        return self.write(request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request)).map(writable)
+        return self.write_if_needed(
+            request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request)
+        ).map(writable)
 
     async def describe_consumer(self, group_id: str) -> ConsumerGroupDescribeResponse.Group:
         """A consumer group with its members, or the error of its id."""
@@ -246,7 +281,9 @@ class GroupCoordinator:
 
         One of TOO_LARGE when the offsets do not fit into a batch.
         """
-        later = self.write(request.group_id, lambda shard, now_ms: shard.offsets.commit(client, request, now_ms))
+        later = self.write_if_needed(
+            request.group_id, lambda shard, now_ms: shard.offsets.commit(client, request, now_ms)
+        )
         if self._commit_table is not None and request.producer is None:
             later.then(partial(self._committed, request.group_id))
         return later
@@ -283,12 +320,24 @@ class GroupCoordinator:
         member_epoch: int = -1,
     ) -> dict[TopicPartition, FetchedOffset]:
         """OffsetFetch for one group; see OffsetRequests.fetch."""
-        return await self.read(
-            group_id,
-            lambda shard, _: shard.offsets.fetch(
-                group_id, partitions, require_stable=require_stable, member_id=member_id, member_epoch=member_epoch
-            ),
-        ).wait()
+        waited_ms = 0
+        while True:
+            try:
+                return await self.read(
+                    group_id,
+                    lambda shard, _: shard.offsets.fetch(
+                        group_id,
+                        partitions,
+                        require_stable=require_stable,
+                        member_id=member_id,
+                        member_epoch=member_epoch,
+                    ),
+                ).wait()
+            except LeaseBusyError:
+                if waited_ms >= self.config.offset_commit_timeout_ms:
+                    raise
+            await self._pause()
+            waited_ms += BUSY_PAUSE_MS
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> CommitErrors:
         """OffsetDelete; an error for each partition."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkapy.errors import ErrorCode, KafkaError, error_for
 
@@ -25,6 +25,9 @@ class GroupType(Enum):
     SHARE = "share"
 
 
+MOST_UNUSED_LEASES: Final = 6
+
+
 class LeaseTerms(NamedTuple):
     """The OffsetCommits that network threads may serve for a group."""
 
@@ -32,6 +35,8 @@ class LeaseTerms(NamedTuple):
     """Member id, group.instance.id, and the generation or member epoch."""
     without_member: bool = False
     """Whether consumers may commit that assign their partitions themselves."""
+    checks_instance: bool = True
+    """Whether a commit's group.instance.id must be its member's."""
     oldest_version: int = 0
     """Of OffsetCommit."""
 
@@ -50,6 +55,10 @@ class Group(ABC):
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
+        self._unused_leases = 0
+        """The last leases in a row that have served nobody."""
+        self._lease_pause = 0
+        """Commits until the group asks for a lease again."""
 
     @property
     @abstractmethod
@@ -118,6 +127,19 @@ class Group(ABC):
     def unloaded(self, error: KafkaError) -> None:
         """Fail all waiting requests: another broker coordinates the group now."""
         del error
+
+    def wants_lease(self) -> bool:
+        """Whether a lease is worth its price now; asked after each commit without one.
+
+        A group whose leases serve nobody asks for them less and less often.
+        """
+        self._lease_pause -= 1
+        return self._lease_pause < 0
+
+    def lease_ended(self, used: bool) -> None:
+        """Note the end of a lease, and whether network threads have served a commit by it."""
+        self._unused_leases = 0 if used else min(self._unused_leases + 1, MOST_UNUSED_LEASES)
+        self._lease_pause = (1 << self._unused_leases) - 1
 
     def lease_terms(self) -> LeaseTerms | None:
         """The OffsetCommits that network threads may serve as things are; None: none."""

@@ -8,11 +8,14 @@ threads have appended in the OffsetStore. An operation that only reads offsets h
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from kafkapy.coordinator.group.offsets import CommittedOffset
 from kafkapy.errors import ErrorCode, RetriableError
 from kafkapy.types import TopicPartition
+
+MOST_PARTITIONS: Final = 500
+"""Partitions with offsets of a group with a lease; as in the kernel."""
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.partition_log import PartitionLog
@@ -60,33 +63,34 @@ class OffsetLeases:
 
     def lend(self, group_id: str, log: PartitionLog, leader_epoch: int) -> None:
         """Give a group a lease, if its state allows one. The shard has no unwritten records."""
-        group = self._find(group_id)
-        terms = None if group is None else group.lease_terms()
-        if self._table is None or terms is None or group_id in self._leases:
+        group, offsets = self._find(group_id), self._store.of_group(group_id)
+        if self._table is None or group is None or group_id in self._leases or not group.wants_lease():
             return
-        if self._store.has_open_transactions(group_id):
-            return  # the order of offsets and markers counts
+        if len(offsets) > MOST_PARTITIONS or not self._table.takes(log):
+            return
+        terms = group.lease_terms()
+        if terms is None or self._store.has_open_transactions(group_id):
+            return  # with transactions, the order of offsets and markers counts
         snapshot = self._metadata()
         partitions: dict[str, list[int]] = {}
-        for name, number in self._store.of_group(group_id):
+        for name, number in offsets:
             partitions.setdefault(name, []).append(number)
         topics = [
             (name, topic.topic_id.bytes, [number for number in numbers if number in topic.partitions])
             for name, numbers in partitions.items()
             if (topic := snapshot.topic(name)) is not None
         ]
-        lease = self._table.lend(
+        self._leases[group_id] = self._table.lend(
             group_id,
             log,
             leader_epoch,
             terms.members,
             topics,
             without_member=terms.without_member,
+            checks_instance=terms.checks_instance,
             oldest_version=terms.oldest_version,
             most_metadata=self._most_metadata,
         )
-        if lease is not None:
-            self._leases[group_id] = lease
 
     def recall(self, group_id: str) -> None:
         """End the group's lease before an operation of the group. LeaseBusyError: nothing was changed."""
@@ -94,6 +98,8 @@ class OffsetLeases:
         if lease is not None:
             self._take_over(group_id, lease.end())
             del self._leases[group_id]
+            if (group := self._find(group_id)) is not None:
+                group.lease_ended(lease.used)
 
     def recall_for(self, key: Hashable) -> None:
         """The same before a timeout, whose key names the group."""
@@ -120,12 +126,14 @@ class OffsetLeases:
 
     def newest(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         """The group's offsets with those that were not heard yet. Any thread."""
-        offsets = dict(list(self._store.of_group(group_id).items()))
         lease = self._leases.get(group_id)
-        if lease is not None:
-            for topic, partition, offset, leader_epoch, metadata, timestamp_ms in lease.newest():
-                committed = CommittedOffset(offset, leader_epoch, metadata, timestamp_ms)
-                offsets[TopicPartition(topic, partition)] = committed
+        newest = () if lease is None else lease.newest()
+        offsets = dict(list(self._store.of_group(group_id).items()))
+        for topic, number, offset, leader_epoch, metadata, timestamp_ms in newest:
+            partition = TopicPartition(topic, number)
+            # The control loop may have heard of a later one in between.
+            if partition not in offsets or timestamp_ms > offsets[partition].commit_timestamp_ms:
+                offsets[partition] = CommittedOffset(offset, leader_epoch, metadata, timestamp_ms)
         return offsets
 
     def abandon(self) -> None:

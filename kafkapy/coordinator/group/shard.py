@@ -369,15 +369,13 @@ class GroupShard:
         """Delete groups without members, and their offsets; an error for each."""
         errors: dict[str, ErrorCode] = {}
         records: list[CoordinatorRecord] = []
-        group_ids = list(group_ids)
-        for group_id in group_ids:
-            self.leases.recall(group_id)
         for group_id in group_ids:
             group = self.groups.get(group_id)
             if group is None:
                 errors[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
                 continue
             try:
+                self.leases.recall(group_id)
                 group.validate_delete()
             except KafkaError as error:
                 errors[group_id] = error.code

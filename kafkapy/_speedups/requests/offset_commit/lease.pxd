@@ -53,6 +53,7 @@ cdef cppclass CommitLeaseState:
     string group
     int32_t most_metadata           # bytes
     bint without_member             # commits of nobody are taken: the group has no members
+    bint checks_instance            # a commit's instance id must be its member's
     int16_t oldest_version          # of OffsetCommit
     int64_t ended                   # atomic; no commit begins any more
     pthread_mutex_t mutex
@@ -64,6 +65,7 @@ cdef cppclass CommitLeaseState:
     vector[CommitSlot] slots
     vector[size_t] changed          # the slots
     uint64_t commits
+    bint used                       # a commit was stored by it
 
 ctypedef CommitLeaseState* CommitLeasePointer
 

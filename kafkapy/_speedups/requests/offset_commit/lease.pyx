@@ -126,7 +126,7 @@ cdef CommitMember* member_of(CommitLeaseState* lease, const CommitRequest* reque
     cdef string key
     fits[0] = False
     if request.member_size <= 0:
-        fits[0] = lease.without_member and request.generation < 0 and request.instance_size < 0
+        fits[0] = lease.without_member and request.generation < 0
         return NULL
     key.assign(<const char*>request.member, <size_t>request.member_size)
     found = lease.members.find(key)
@@ -135,7 +135,7 @@ cdef CommitMember* member_of(CommitLeaseState* lease, const CommitRequest* reque
     member = &dereference(found).second
     if request.generation < 0 or request.generation != member.generation:
         return NULL
-    if request.instance_size >= 0:
+    if lease.checks_instance and request.instance_size >= 0:
         key.assign(<const char*>request.instance, <size_t>request.instance_size)
         if not member.is_static or member.instance.compare(key) != 0:
             return NULL
@@ -263,10 +263,9 @@ cdef bint store_locked(CommitLeaseState* lease, CommitRequest* request) noexcept
     if encode(lease, request, now_ms, &batch):
         stored = leased_append(lease.log, lease.log_epoch, &batch, now_ms, &end_offset)
     buffer_free(&batch)
-    if end_offset:
-        # The log has them, committed or not.
-        remember(lease, request, now_ms)
     if stored:
+        remember(lease, request, now_ms)
+        lease.used = True
         if member != NULL:
             member.committed_ns = monotonic_ns()
     return stored
@@ -333,20 +332,24 @@ cdef class CommitTable:
         """The offsets that network threads have stored."""
         return atomic_load(&self.state.committed)
 
+    @staticmethod
+    def takes(PartitionLog log not None):
+        """Whether the log commits an append of now at once."""
+        cdef bint takes
+        with nogil:
+            takes = append_commits_at_once(log.state)
+        return takes
+
     def lend(self, str group not None, PartitionLog log not None, int log_epoch, members, topics, *,
-             bint without_member, int oldest_version, int most_metadata):
+             bint without_member, bint checks_instance, int oldest_version, int most_metadata):
         """Gives a group that has no lease one: a CommitLease. `members`: (member id, instance id or None, generation);
-        `topics`: (name, id as bytes or None, partitions with an offset); `without_member`: whether a consumer may
-        commit that assigns its partitions itself. None: the log does not commit appends at once, or the partitions are
-        more than MOST_PARTITIONS."""
+        `topics`: (name, id as bytes or None, partitions with an offset), at most MOST_PARTITIONS; `without_member`:
+        whether a consumer may commit that assigns its partitions itself; `checks_instance`: whether an instance id must
+        be the member's. Only for a log that `takes` appends."""
         cdef CommitLeaseState* state
         cdef CommitLease lease
         cdef bint lends
         cdef str text
-        with nogil:
-            lends = append_commits_at_once(log.state)
-        if not lends:
-            return None
         state = new CommitLeaseState()
         lease = CommitLease.__new__(CommitLease)
         state.references = 1
@@ -359,6 +362,8 @@ cdef class CommitTable:
         state.group = group.encode()
         state.most_metadata = most_metadata
         state.without_member = without_member
+        state.checks_instance = checks_instance
+        state.used = False
         state.oldest_version = <int16_t>oldest_version
         state.ended = 0
         state.commits = 0
@@ -367,8 +372,7 @@ cdef class CommitTable:
             add_member(state, text.encode(), instance_id, generation)
         for name, topic_id, partitions in topics:
             text = name
-            if not add_topic(state, text.encode(), topic_id, partitions):
-                return None
+            add_topic(state, text.encode(), topic_id, partitions)
         with nogil:
             atomic_add(&state.references, 1)
             pthread_rwlock_wrlock(&self.state.lock)
@@ -393,7 +397,7 @@ cdef int add_member(CommitLeaseState* lease, bytes member_id, instance_id, int32
     return 0
 
 
-cdef bint add_topic(CommitLeaseState* lease, bytes name, topic_id, partitions) except -1:
+cdef int add_topic(CommitLeaseState* lease, bytes name, topic_id, partitions) except -1:
     cdef CommitTopic topic
     cdef CommitSlot slot
     cdef size_t index = lease.topics.size()
@@ -408,7 +412,7 @@ cdef bint add_topic(CommitLeaseState* lease, bytes name, topic_id, partitions) e
     for number in partitions:
         partition = number
         if lease.slots.size() >= COMMIT_PARTITIONS:
-            return False
+            raise ValueError(f"a lease has at most {COMMIT_PARTITIONS} partitions")
         slot.partition = partition
         topic.slots[partition] = lease.slots.size()
         lease.slots.push_back(slot)
@@ -418,7 +422,7 @@ cdef bint add_topic(CommitLeaseState* lease, bytes name, topic_id, partitions) e
         if len(<bytes>topic_id) != TOPIC_ID_SIZE:
             raise ValueError(f"{topic_id!r} is no topic id")
         lease.ids[<string><bytes>topic_id] = index
-    return True
+    return 0
 
 
 cdef str text_of(const string* text):
@@ -453,12 +457,17 @@ cdef class CommitLease:
                 pthread_mutex_unlock(&self.state.mutex)
         return busy
 
+    @property
+    def used(self):
+        """Whether a commit was stored by it; the control loop knows the lease's end."""
+        return self.state.used
+
     def newest(self):
-        """The offsets since the last call of `tell`; none while a commit is under way."""
+        """The offsets since the last call of `tell`; none while a disk hangs."""
         cdef vector[CommitSlot] slots
         cdef size_t i
         with nogil:
-            if try_lock(self.state, 1, 0):
+            if try_lock(self.state, LOOKS, LOOK_US):
                 for i in range(self.state.changed.size()):
                     slots.push_back(self.state.slots[self.state.changed[i]])
                 pthread_mutex_unlock(&self.state.mutex)

@@ -264,7 +264,8 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         if self.classic_count:
             return None
         members = [(each.member_id, None, each.member_epoch) for each in self.members.values()]
-        return LeaseTerms(members, not members, FIRST_COMMIT_WITH_EPOCH if members else 0)
+        oldest = FIRST_COMMIT_WITH_EPOCH if members else 0
+        return LeaseTerms(members, not members, checks_instance=False, oldest_version=oldest)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """See Group. UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
