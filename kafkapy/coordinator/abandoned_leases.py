@@ -1,4 +1,4 @@
-"""Leases of unloaded shards whose last append by a network thread may still be under way.
+"""Leases of unloaded shards, whose last append may still be under way.
 
 A load waits for these appends: it must find all records.
 """

@@ -57,7 +57,9 @@ def commit(
     )
 
 
-def join(group: str, member: str = "", instance: str | None = None, session_timeout_ms: int = 30_000) -> JoinGroupRequest:
+def join(
+    group: str, member: str = "", instance: str | None = None, session_timeout_ms: int = 30_000
+) -> JoinGroupRequest:
     """The request of a consumer of the classic protocol."""
     return JoinGroupRequest(
         group_id=group,

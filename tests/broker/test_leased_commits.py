@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,6 +13,8 @@ from broker.commit_life import PARTITIONS, STABLE, UNSTABLE, Life, commit, join
 from broker.conftest import Client, config
 from waiting import wait_until
 
+import kafkapy.broker
+import kafkapy.coordinator
 from kafkapy.broker.server import KafkaServer
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -33,6 +37,10 @@ def started(directory: Path, **keys: str) -> KafkaServer:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
     """It lends."""
+    # Two brokers of one process would import at once, in pytest's import hook, which Python 3.11 may not survive.
+    for package in (kafkapy.broker, kafkapy.coordinator):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(found.name)
     with started(tmp_path_factory.mktemp("lends")) as server:
         yield server
 

@@ -161,7 +161,7 @@ class GroupCoordinator:
         self._pauses.clear()
 
     def write(self, group_id: str, operation: Operation[GroupShard, T]) -> Later[T]:
-        """Run a writing operation on the shard of a group, after the group's lease has ended."""
+        """Run a writing operation on the shard of a group; the group's lease ends."""
 
         def alone(shard: GroupShard, now_ms: int) -> Result[T]:
             shard.leases.recall(group_id)
@@ -170,7 +170,10 @@ class GroupCoordinator:
         return self._patiently(group_id, alone)
 
     def write_if_needed(self, group_id: str, operation: Operation[GroupShard, T]) -> Later[T]:
-        """The same for an operation that changes the group by its records only: without records, the lease goes on."""
+        """The same for an operation that changes nothing without records.
+
+        The lease goes on then.
+        """
 
         def alone(shard: GroupShard, now_ms: int) -> Result[T]:
             result = operation(shard, now_ms)
@@ -181,7 +184,7 @@ class GroupCoordinator:
         return self._patiently(group_id, alone)
 
     def _patiently(self, group_id: str, operation: Operation[GroupShard, T], waited_ms: int = 0) -> Later[T]:
-        """Run an operation, again and again while a network thread appends offsets of its group."""
+        """Run an operation, again while a network thread appends the group's offsets."""
 
         def patient(shard: GroupShard, now_ms: int) -> Result[T]:
             try:

@@ -137,7 +137,7 @@ class Group(ABC):
         return self._lease_pause < 0
 
     def lease_ended(self, used: bool) -> None:
-        """Note the end of a lease, and whether network threads have served a commit by it."""
+        """Note the end of a lease, and whether it has served a commit."""
         self._unused_leases = 0 if used else min(self._unused_leases + 1, MOST_UNUSED_LEASES)
         self._lease_pause = (1 << self._unused_leases) - 1
 
@@ -146,7 +146,7 @@ class Group(ABC):
         return None
 
     def committed(self, member_id: str, at_ms: int) -> None:
-        """Note a commit that a network thread has served, at a monotonic time in ms."""
+        """Note a commit by a network thread, at a monotonic time in ms."""
         del member_id, at_ms
 
     def offset_commit_seen(self, member_id: str) -> bool:

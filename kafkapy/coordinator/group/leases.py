@@ -8,14 +8,12 @@ threads have appended in the OffsetStore. An operation that only reads offsets h
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
+from kafkapy._speedups.requests.offset_commit.lease import MOST_PARTITIONS
 from kafkapy.coordinator.group.offsets import CommittedOffset
 from kafkapy.errors import ErrorCode, RetriableError
 from kafkapy.types import TopicPartition
-
-MOST_PARTITIONS: Final = 500
-"""Partitions with offsets of a group with a lease; as in the kernel."""
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.partition_log import PartitionLog
@@ -26,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class LeaseBusyError(RetriableError):
-    """A network thread appends offsets of the group now, perhaps to a disk that hangs: try again."""
+    """A network thread appends offsets of the group now: try again.
+
+    The disk may hang.
+    """
 
     code: ClassVar[ErrorCode] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -62,7 +63,10 @@ class OffsetLeases:
         return len(self._leases)
 
     def lend(self, group_id: str, log: PartitionLog, leader_epoch: int) -> None:
-        """Give a group a lease, if its state allows one. The shard has no unwritten records."""
+        """Give a group a lease, if its state allows one.
+
+        The shard has no unwritten records.
+        """
         group, offsets = self._find(group_id), self._store.of_group(group_id)
         if self._table is None or group is None or group_id in self._leases or not group.wants_lease():
             return

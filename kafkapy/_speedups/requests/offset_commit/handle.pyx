@@ -16,7 +16,7 @@ a member or partition that the lease does not know. The only answer here is succ
 From version 8 on the encoding is flexible. Source: Kafka's KafkaApis.handleOffsetCommitRequest.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, uint8_t
 from libcpp.string cimport string
 from libcpp.unordered_set cimport unordered_set
 

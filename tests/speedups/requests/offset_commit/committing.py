@@ -77,11 +77,12 @@ class Terms:
     members: Sequence[tuple[str, str | None, int]] = (("m", None, 3), ("s", "i", 4))
     topics: Mapping[str, Sequence[int]] = field(default_factory=lambda: {"t": (0, 1, 2, 3), "u": (0,)})
     without_member: bool = False
+    checks_instance: bool = True
     oldest_version: int = 0
     most_metadata: int = 4096
     log_epoch: int = 0
 
-    def lend(self, table: CommitTable, log: PartitionLog) -> CommitLease | None:
+    def lend(self, table: CommitTable, log: PartitionLog) -> CommitLease:
         return table.lend(
             self.group,
             log,
@@ -89,6 +90,7 @@ class Terms:
             self.members,
             [(name, topic_id(name), numbers) for name, numbers in self.topics.items()],
             without_member=self.without_member,
+            checks_instance=self.checks_instance,
             oldest_version=self.oldest_version,
             most_metadata=self.most_metadata,
         )
@@ -313,9 +315,7 @@ class CommitBroker:
         return log
 
     def lend(self, log: PartitionLog, terms: Terms | None = None) -> CommitLease:
-        lease = (terms or Terms()).lend(self.table, log)
-        assert lease is not None
-        return lease
+        return (terms or Terms()).lend(self.table, log)
 
     # ---- what becomes of a request ----
 

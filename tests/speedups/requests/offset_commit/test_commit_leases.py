@@ -74,7 +74,9 @@ CASES = {
     "a later generation": Case(commit(generation=4)),
     "an earlier generation": Case(commit(generation=2)),
     "an instance that is empty": Case(commit(member="s", generation=4, instance=""), STATIC, first=7),
-    "an instance without a member": Case(commit(member="", generation=-1, instance="i"), NOBODY, MIXED, first=7),
+    "an instance in a generation without a member": Case(
+        commit(member="", generation=3, instance="i"), commit(member="", generation=-1, instance="i"), MIXED, first=7
+    ),
     "an unknown member": Case(commit(member="x")),
     "an unknown member of a group that takes commits of nobody": Case(commit(member="x"), NOBODY, MIXED),
     "an unknown partition": Case(commit([T0, ("u", [Offset(1, 1)])]), commit([T0, ("u", [Offset(0, 1)])])),
@@ -136,6 +138,16 @@ def test_a_commit_that_does_not_fit_goes_to_python(many: CommitBroker, log: Part
         lease.end()
 
 
+def test_instances_count_where_the_group_checks_them(many: CommitBroker, log: PartitionLog) -> None:
+    """A group of the consumer protocol looks at member ids only."""
+    for checks in (False, True):
+        lease = many.lend(log, Terms(checks_instance=checks))
+        check = many.check_declined if checks else many.check_served
+        for member, generation in (("m", 3), ("s", 4)):
+            check(log, commit(member=member, generation=generation, instance="of another"), 9)
+        lease.end()
+
+
 def test_a_topic_may_be_named_twice(many: CommitBroker, log: PartitionLog) -> None:
     lease = many.lend(log)
     request = commit([("t", [Offset(2, 1)]), ("u", [Offset(0, 2)]), ("t", [Offset(1, 3), Offset(0, 4)])])
@@ -167,9 +179,8 @@ def test_topic_ids_are_those_of_the_lease(many: CommitBroker, log: PartitionLog)
     """A topic without an id has a name only."""
     lease = many.table.lend(
         "g", log, 0, [("m", None, 3)], [("t", None, [0]), ("u", bytes(range(16)), [0])],
-        without_member=False, oldest_version=0, most_metadata=10,
+        without_member=False, checks_instance=True, oldest_version=0, most_metadata=10,
     )  # fmt: skip
-    assert lease is not None
     many.check_served(log, commit(), 9)
     many.check_declined(log, commit(), 10)
     many.check_declined(log, commit([("u", [Offset(0, 1)])]), 10)
@@ -181,8 +192,9 @@ def test_topic_ids_are_those_of_the_lease(many: CommitBroker, log: PartitionLog)
     lease.end()
     with pytest.raises(ValueError, match="topic id"):
         many.table.lend(
-            "g", log, 0, [], [("t", b"short", [0])], without_member=False, oldest_version=0, most_metadata=10
-        )
+            "g", log, 0, [], [("t", b"short", [0])],
+            without_member=False, checks_instance=True, oldest_version=0, most_metadata=10,
+        )  # fmt: skip
     assert len(many.table) == 0
 
 
@@ -258,12 +270,12 @@ def test_a_lease_of_another_epoch_stores_nothing(commits: CommitBroker) -> None:
 
 
 def test_a_log_that_does_not_commit_at_once_has_no_leases(commits: CommitBroker) -> None:
-    assert Terms().lend(commits.table, commits.log(flush_messages=1)) is None
-    assert Terms().lend(commits.table, commits.log(isr=(1, 2))) is None
+    assert not commits.table.takes(commits.log(flush_messages=1))
+    assert not commits.table.takes(commits.log(isr=(1, 2)))
     behind = commits.log(isr=(1, 2))
     commits.append_marker(behind)
     assert behind.high_watermark < behind.log_end_offset
-    assert Terms().lend(commits.table, behind) is None
+    assert not commits.table.takes(behind)
     assert len(commits.table) == 0
     commits.lend(commits.log()).end()
 
@@ -403,7 +415,7 @@ def test_after_its_end_a_lease_stores_nothing(commits: CommitBroker, way: str) -
 
 def test_a_lease_lives_as_long_as_the_table_has_it(commits: CommitBroker) -> None:
     log = commits.log()
-    assert Terms().lend(commits.table, log) is not None
+    Terms().lend(commits.table, log)
     commits.check_served(log, commit(), 8)
     assert len(commits.table) == 1
     with pytest.raises(TypeError):
@@ -412,8 +424,9 @@ def test_a_lease_lives_as_long_as_the_table_has_it(commits: CommitBroker) -> Non
 
 def test_a_lease_has_at_most_500_partitions(commits: CommitBroker) -> None:
     log = commits.log()
-    assert Terms(topics={"t": range(MOST_PARTITIONS + 1)}).lend(commits.table, log) is None
-    assert Terms(topics={"t": range(MOST_PARTITIONS), "u": [0]}).lend(commits.table, log) is None
+    for topics in ({"t": range(MOST_PARTITIONS + 1)}, {"t": range(MOST_PARTITIONS), "u": [0]}):
+        with pytest.raises(ValueError, match="at most 500"):
+            Terms(topics=topics).lend(commits.table, log)
     assert len(commits.table) == 0
     assert commits.lend(log, Terms(topics={"t": range(MOST_PARTITIONS), "u": []})).end() == NOTHING
 

@@ -100,9 +100,8 @@ class Coordinator:
         numbers = [number for number in range(WORKERS) if GROUPS[number % len(GROUPS)] == group]
         members = [(f"m{number}", None, number) for number in numbers]
         terms = Terms(group=group, members=members, topics={"t": [*numbers, SHARED]})
-        lease = terms.lend(self.broker.table, self.logs[group])
-        if lease is not None:
-            self.leases[group] = lease
+        if self.broker.table.takes(self.logs[group]):
+            self.leases[group] = terms.lend(self.broker.table, self.logs[group])
 
     def turn(self, group: str, ends: bool) -> None:
         """Hear of offsets, or end the lease and lend another one."""
