@@ -183,25 +183,33 @@ class GroupCoordinator:
 
         return self._patiently(group_id, alone)
 
-    def _patiently(self, group_id: str, operation: Operation[GroupShard, T], waited_ms: int = 0) -> Later[T]:
+    def _patiently(self, group_id: str, operation: Operation[GroupShard, T]) -> Later[T]:
         """Run an operation, again while a network thread appends the group's offsets."""
 
         def patient(shard: GroupShard, now_ms: int) -> Result[T]:
             try:
                 return operation(shard, now_ms)
             except LeaseBusyError:
-                if waited_ms >= self.config.offset_commit_timeout_ms:
-                    raise
-            later: Later[T] = Later()
-            waited = waited_ms + BUSY_PAUSE_MS
-            self._pause().then(
-                lambda pause: later.fail(pause.error)
-                if pause.error is not None
-                else self._patiently(group_id, operation, waited).then(partial(hand_over, later=later))
-            )
-            return Result(later)
+                later: Later[T] = Later()
+                self._again(group_id, operation, later)
+                return Result(later)
 
         return self.runtime.write(self.partition_for(group_id), patient)
+
+    def _again(self, group_id: str, operation: Operation[GroupShard, T], later: Later[T], waited_ms: int = 0) -> None:
+        waited_ms += BUSY_PAUSE_MS
+
+        def over(pause: Later[None]) -> None:
+            if pause.error is not None:
+                later.fail(pause.error)
+                return
+            done = self.runtime.write(self.partition_for(group_id), operation)
+            if isinstance(done.error, LeaseBusyError) and waited_ms < self.config.offset_commit_timeout_ms:
+                self._again(group_id, operation, later, waited_ms)
+            else:
+                done.then(partial(hand_over, later=later))
+
+        self._pause().then(over)
 
     def _pause(self) -> Later[None]:
         """A pause until a lease may be free. NOT_COORDINATOR at the stop."""
