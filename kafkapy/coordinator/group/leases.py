@@ -17,10 +17,14 @@ from kafkapy.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.partition_log import PartitionLog
-    from kafkapy._speedups.requests.offset_commit.lease import CommitLease, CommitTable, Told
+    from kafkapy._speedups.requests.offset_commit.lease import CommitLease, CommitTable
     from kafkapy.coordinator.group.group import Group
     from kafkapy.coordinator.group.offsets import OffsetStore
     from kafkapy.metadata.cache import MetadataSnapshot
+
+
+Told = tuple[list[tuple[str, int, int, int, str, int]], list[tuple[str, int]]]
+"""What a lease tells: offsets, and members with the ms since their last commits."""
 
 
 class LeaseBusyError(RetriableError):
