@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Told = tuple[list[tuple[str, int, int, int, str, int]], list[tuple[str, int]]]
-"""What a lease tells: offsets, and members with the ms since their last commits."""
+"""Offsets, and members with the ms since their last commits."""
 
 
 class LeaseBusyError(RetriableError):
