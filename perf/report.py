@@ -36,6 +36,7 @@ LOAD_RSS = Metric("rss_under_load_mb", "RSS under load, MB", digits=1)
 START_CLEAN = Metric("start_clean_s", "clean start, s")
 
 COMMITS = Metric("commits_per_s", "commits/s", digits=0, less=False)
+CPU_COMMIT = Metric("cpu_us_per_commit", "broker CPU, µs/commit", digits=1)
 TRANSACTIONS = Metric("transactions_per_s", "transactions/s", digits=0, less=False)
 SETTLED = Metric("settled_s", "until all are in, s", digits=3)
 
@@ -70,7 +71,7 @@ COLUMNS: dict[str, list[Metric]] = {
     ],
     "W7": [
         COMMITS,
-        Metric("cpu_us_per_commit", "broker CPU, µs/commit", digits=1),
+        CPU_COMMIT,
         TRANSACTIONS,
         Metric("cpu_us_per_transaction", "broker CPU, µs/transaction", digits=1),
         Metric("retries_per_transaction", "retries/transaction", digits=2),
@@ -138,6 +139,8 @@ FLOORS = [
     Floor("W3", THROUGHPUT, APACHE, 1.5),
     Floor("W4", P99, APACHE, 0.5, "50 %"),
     Floor("W5", START_CLEAN, APACHE, 0.2, "10,000 partitions", "unpinned"),
+    Floor("W7", COMMITS, APACHE, 1.5, "offset commits"),
+    Floor("W7", CPU_COMMIT, APACHE, 0.4, "offset commits"),
     Floor("W9", CPU_GB, APACHE, 0.5),
     Floor("W9", CPU_REQUEST, APACHE, 0.5),
     Floor("W9", CPU_GB, LIMIT, 1.25),
