@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -147,25 +148,36 @@ def test_a_broker_that_starts_again_has_the_offsets(tmp_path: Path) -> None:
             client.close()
 
 
+def commits_for(client: Client, group: str, member: str, generation: int, session_ms: int) -> list[int] | None:
+    """The errors of commits over two sessions; None when this thread stood still for most of one."""
+    codes, longest, began = [], 0.0, time.monotonic()
+    last = began
+    while last - began < 2 * session_ms / 1000:
+        time.sleep(session_ms / 20_000)
+        codes.append(error_of(client, group, {(STABLE, 0): 7}, member=member, generation=generation))
+        longest, last = max(longest, time.monotonic() - last), time.monotonic()
+    return codes if longest < session_ms / 2000 else None
+
+
 def test_a_member_lives_by_its_commits_alone(broker: KafkaServer, client: Client) -> None:
-    group, session_ms = "by-commits", 1_500
-    member, generation = joined(client, group, session_ms)
-    lease_of(client, broker, group, member=member, generation=generation)
+    """Two sessions long nobody else than a network thread hears of the member."""
+    session_ms = 4_000
+    for number in range(20):
+        group = f"by-commits-{number}"
+        member, generation = joined(client, group, session_ms)
+        lease_of(client, broker, group, member=member, generation=generation)
+        codes = commits_for(client, group, member, generation, session_ms)
+        if codes is not None:
+            break
+    else:
+        pytest.fail("the machine stood still in each of 20 tries")
+    assert set(codes) == {0}
     beat = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member)
-    alive = threading.Event()
-    # Three sessions long nobody else than a network thread hears of the member.
-    timer = threading.Timer(3 * session_ms / 1000, alive.set)
-    timer.start()
-    while not alive.wait(session_ms / 10_000):
-        assert error_of(client, group, {(STABLE, 0): 7}, member=member, generation=generation) == 0
-    assert client(beat, 2).error_code == 0
-    assert error_of(client, group, {(STABLE, 0): 8}, member=member, generation=generation) == 0
+    assert client(beat, 2).error_code in (0, ErrorCode.UNKNOWN_MEMBER_ID)  # a pause here may end the session
     # The check alone must not keep it.
     wait_until(lambda: member not in members(broker, group), "the silent member is removed")
     unknown = error_of(client, group, {(STABLE, 0): 9}, member=member, generation=generation)
     assert unknown == ErrorCode.UNKNOWN_MEMBER_ID
-
-
 
 
 def test_members_commit_while_the_group_is_looked_at_and_changed(
