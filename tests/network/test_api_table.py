@@ -18,6 +18,10 @@ def test_the_data_plane_is_added():
     }
 
 
+def test_the_data_plane_is_asked_first_for_commits():
+    assert api_table({ApiKeys.OFFSET_COMMIT: ServedApi(0, 10, 8)})[8] == (0, 10, 8, True)
+
+
 def test_the_versions_of_the_data_plane_are_those_of_its_messages():
     for key, served in DATA_PLANE_APIS.items():
         assert key.versions.low <= served.low <= served.high <= key.versions.high

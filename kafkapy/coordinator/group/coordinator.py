@@ -57,7 +57,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BUSY_PAUSE_MS: Final = 10
-"""Pause before an operation is tried again, whose group a network thread writes to."""
+"""First pause before an operation is tried again, whose group a network thread writes to."""
+LONGEST_BUSY_PAUSE_MS: Final = 100
+"""Longest of these pauses: many operations may wait for one group on a disk that hangs."""
 
 
 class GroupCoordinator:
@@ -197,7 +199,8 @@ class GroupCoordinator:
         return self.runtime.write(self.partition_for(group_id), patient)
 
     def _again(self, group_id: str, operation: Operation[GroupShard, T], later: Later[T], waited_ms: int = 0) -> None:
-        waited_ms += BUSY_PAUSE_MS
+        pause_ms = _busy_pause_ms(waited_ms)
+        waited_ms += pause_ms
 
         def over(pause: Later[None]) -> None:
             if pause.error is not None:
@@ -209,9 +212,9 @@ class GroupCoordinator:
             else:
                 done.then(partial(hand_over, later=later))
 
-        self._pause().then(over)
+        self._pause(pause_ms).then(over)
 
-    def _pause(self) -> Later[None]:
+    def _pause(self, pause_ms: int) -> Later[None]:
         """A pause until a lease may be free. NOT_COORDINATOR at the stop."""
         pause: Later[None] = Later()
         self._pauses.add(pause)
@@ -220,7 +223,7 @@ class GroupCoordinator:
             self._pauses.discard(pause)
             pause.set(None)
 
-        self.runtime.timer.schedule(pause, BUSY_PAUSE_MS, over)
+        self.runtime.timer.schedule(pause, pause_ms, over)
         return pause
 
     def read(self, group_id: str, operation: Callable[[GroupShard, int], T | Later[T]]) -> Later[T]:
@@ -347,8 +350,9 @@ class GroupCoordinator:
             except LeaseBusyError:
                 if waited_ms >= self.config.offset_commit_timeout_ms:
                     raise
-            await self._pause()
-            waited_ms += BUSY_PAUSE_MS
+            pause_ms = _busy_pause_ms(waited_ms)
+            await self._pause(pause_ms)
+            waited_ms += pause_ms
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> CommitErrors:
         """OffsetDelete; an error for each partition."""
@@ -423,6 +427,11 @@ class GroupCoordinator:
     def count_offsets(self) -> int:
         """Committed offsets over all shards, for metrics. Any thread."""
         return sum(len(shard.store) for shard in self.runtime.shards().values())
+
+
+def _busy_pause_ms(waited_ms: int) -> int:
+    """The next pause of an operation that has waited so long for a group."""
+    return min(max(waited_ms, BUSY_PAUSE_MS), LONGEST_BUSY_PAUSE_MS)
 
 
 def _is_lent(config: GroupConfig, compression: int) -> bool:

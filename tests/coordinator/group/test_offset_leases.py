@@ -8,7 +8,7 @@ import pytest
 from coordinator.group.conftest import DELAY_MS, GROUP, PARTITION, SESSION_MS, GroupBench
 
 from kafkapy.coordinator.group.classic.requests import ClientInfo
-from kafkapy.coordinator.group.coordinator import BUSY_PAUSE_MS, GroupCoordinator
+from kafkapy.coordinator.group.coordinator import BUSY_PAUSE_MS, LONGEST_BUSY_PAUSE_MS, GroupCoordinator
 from kafkapy.coordinator.group.offset_requests import NewOffset, OffsetCommit
 from kafkapy.coordinator.result import Later, ProducerStamp
 from kafkapy.errors import ErrorCode, code_of
@@ -182,7 +182,7 @@ def test_an_operation_waits_for_a_commit_under_way(lending: LendingBench) -> Non
 def test_an_operation_waits_no_longer_than_a_write_may(lending: LendingBench) -> None:
     lent(lending).busy = True
     later = lending.later_commit(11)
-    lending.clock.advance(lending.config.offset_commit_timeout_ms + 2 * BUSY_PAUSE_MS)
+    lending.clock.advance(lending.config.offset_commit_timeout_ms + LONGEST_BUSY_PAUSE_MS)
     assert code_of(later.error) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert offset_of(lending) == 5
 

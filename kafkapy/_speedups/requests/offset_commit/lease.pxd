@@ -125,4 +125,5 @@ cdef class CommitTable:
 cdef class CommitLease:
     cdef CommitLeaseState* state
     cdef CommitTable table
+    cdef bint late                  # the last look of the control loop met a commit
     cdef tuple told(self, bint ends)

@@ -483,9 +483,9 @@ cdef class CommitLease:
         cdef size_t i
         if ends:
             atomic_store(&self.state.ended, 1)
-        # A network thread may hold the mutex for as long as the disk hangs: the loop does not wait for that.
+        # A network thread may hold the mutex for as long as the disk hangs: the loop waits once, and not for that.
         with nogil:
-            heard = try_lock(self.state, LOOKS, LOOK_US)
+            heard = try_lock(self.state, 1 if self.late else LOOKS, LOOK_US)
             if heard:
                 now_ns = monotonic_ns()
                 for i in range(self.state.changed.size()):
@@ -502,6 +502,7 @@ cdef class CommitLease:
                 pthread_mutex_unlock(&self.state.mutex)
             if ends and heard:
                 forget(self.table.state, self.state)
+        self.late = not heard
         if not heard:
             return None
         return ([entry_of(self.state, &slots[i]) for i in range(slots.size())],
