@@ -1,6 +1,7 @@
 """No request costs more than its size explains, and none keeps others waiting: looked at for every API that is served.
 
-Work is counted as CPU time of the broker's threads, which another process on the machine does not change.
+Work is counted as CPU time of the broker's threads, which another process on the machine hardly changes, and the least
+of some tries counts.
 """
 
 from __future__ import annotations
@@ -210,7 +211,8 @@ def too_long_held(broker: Broker, client: Client, body: Body, count: int, limit_
     longest = 1 << 62
     for _ in range(TRIES):
         frame = broker.frame(body, count)
-        longest = min(longest, int(max(asked(broker, client, frame, broker.control_loop_cpu_ns))))
+        waits, _ = asked(broker, client, frame, broker.control_loop_cpu_ns)
+        longest = min(longest, int(max(waits)))
         if longest <= limit_ns:
             return None
     return f"{longest / 1e6:.0f} ms"
@@ -275,8 +277,11 @@ def holding(broker: Broker, key: int) -> dict[str, str]:
     return held
 
 
-def asked(broker: Broker, client: Client, frame: bytes, clock: Any) -> list[float]:
-    """How much the clock moves from another client's ApiVersions to its answer, while the frame is served."""
+def asked(broker: Broker, client: Client, frame: bytes, clock: Any) -> tuple[list[float], bytes]:
+    """How much the clock moves from another client's ApiVersions to its answer, while the frame is served; its answer.
+
+    What the hypervisor takes from a virtual machine counts as CPU time of whoever ran: one try says little.
+    """
     waits = [0.0]
     done = threading.Event()
     small = request_frame(ApiVersionsRequest(), 0)
@@ -292,11 +297,11 @@ def asked(broker: Broker, client: Client, frame: bytes, clock: Any) -> list[floa
     thread.start()
     try:
         time.sleep(0.005)
-        client.exchange(frame)
+        answer = client.exchange(frame)
     finally:
         done.set()
         thread.join()
-    return waits
+    return waits, answer
 
 
 @pytest.mark.soak
@@ -313,7 +318,7 @@ def waits_for(broker: Broker, body: Body) -> str | None:
         frame = broker.frame(body, 25_000 if body.entries is Entries.LONG else 100_000)
         try:
             with broker.client() as client:
-                waits.append(max(asked(broker, client, frame, time.perf_counter)))
+                waits.append(max(asked(broker, client, frame, time.perf_counter)[0]))
         except TimeoutError:
             return "the request has no answer"
         if waits[-1] <= QUIET_WAIT_S:
@@ -327,20 +332,16 @@ def test_half_a_million_times_one_partition_is_refused_once_while_others_are_ser
         replica_id=-1, topics=[ListOffsetsRequest.Topic(name=NAME, partitions=[partition] * 500_000)]
     )
     frame = request_frame(request, 6)
+    longest = 1 << 62
     with broker.client() as client:
-        waits = [0.0]
-        answers: list[bytes] = []
-        thread = threading.Thread(target=lambda: answers.append(client.exchange(frame)))
-        thread.start()
-        with broker.client() as other:
-            while thread.is_alive():
-                before = broker.control_loop_cpu_ns()
-                other.call(ApiVersionsRequest(), 0)
-                waits.append(broker.control_loop_cpu_ns() - before)
-        thread.join()
-    (topic,) = ListOffsetsResponse.decode(answers[0][RESPONSE_HEADER:], 6).topics
-    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [(0, 42)]
-    assert max(waits) < LONGEST_HOLD_ANYWHERE_NS
+        for _ in range(TRIES):
+            waits, answer = asked(broker, client, frame, broker.control_loop_cpu_ns)
+            (topic,) = ListOffsetsResponse.decode(answer[RESPONSE_HEADER:], 6).topics
+            assert [(each.partition_index, each.error_code) for each in topic.partitions] == [(0, 42)]
+            longest = min(longest, int(max(waits)))
+            if longest < LONGEST_HOLD_ANYWHERE_NS:
+                break
+    assert longest < LONGEST_HOLD_ANYWHERE_NS
 
 
 @pytest.mark.soak
