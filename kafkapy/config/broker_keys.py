@@ -144,6 +144,10 @@ SERVER_KEYS = (
       "Validation of compressed batches: full (every record, as Apache Kafka does) or header (batch header and CRC; "
       "the batch's size bounds the record count). Compacted topics always use full.",
       CLUSTER),
+    K("kafkapy.log.reserve.bytes", LONG, 4 * 1024 * 1024, at_least(0), LOW,
+      "Most disk space in bytes that an active segment of 1 MB or more reserves ahead of appends, on ext4 and XFS; "
+      "never more than the segment's size. Appends cost less with it. A segment gives the space back when it is "
+      "closed, or has not grown for a minute. 0: none."),
     K("kafkapy.plugins.disabled", LIST, [], None, LOW,
       "Entry-point names of installed plugins that the broker does not load."),
     K("metrics.listeners", LIST, [], matches(_HOST_PORT, "host:port, comma-separated"), MEDIUM,

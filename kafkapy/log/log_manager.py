@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.records.reservation import set_reservation
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.log.backends.base import StorageBackend
@@ -74,6 +75,7 @@ class LogManager:
         on_segment_sealed: SegmentSealed | None = None,
     ) -> None:
         self.config = config
+        set_reservation(config.get_int("kafkapy.log.reserve.bytes"))
         make = MemoryLogDir if config.keeps_nothing else LogDir
         dirs = [make(Path(path).absolute()) for path in config.log_dirs]
         # Only appends of a data plane leave work to them.

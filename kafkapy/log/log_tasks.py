@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["LogTasks"]
 
 NEVER = (1 << 63) - 1
+IDLE_SPACE_MS = 60_000
+"""Interval after which a log that has not grown gives back the disk space ahead of its appends."""
 
 
 class LogTasks:
@@ -63,6 +65,7 @@ class LogTasks:
             schedule("kafka-recovery-point-checkpoint", write.write_recovery_points, checkpoint_ms, checkpoint_ms),
             schedule("kafka-log-start-offset-checkpoint", write.write_log_starts, start_ms, start_ms),
             schedule("highwatermark-checkpoint", write.write_high_watermarks, watermark_ms, watermark_ms),
+            schedule("kafka-log-idle-space", self.release_idle_space, IDLE_SPACE_MS, IDLE_SPACE_MS),
             schedule("PeriodicProducerExpirationCheck", self.expire_producers, expiry_ms, expiry_ms),
         ]
 
@@ -104,6 +107,11 @@ class LogTasks:
             if end > recovery_point and (waited_ms >= config.flush_ms or end - recovery_point >= config.flush_messages):
                 self._table.flushed_at[tp] = now
                 self._work.guarded(log, PartitionLog.flush)
+
+    def release_idle_space(self) -> None:
+        """Gives back the disk space ahead of appends in idle logs."""
+        for log in self._table.logs().values():
+            self._work.guarded(log, PartitionLog.release_idle_space)
 
     def expire_producers(self) -> None:
         """Forgets idle producers (producer.id.expiration.ms)."""

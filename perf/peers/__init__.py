@@ -84,6 +84,8 @@ def _of_tree(tree: Path, data_dir: Path, overrides: dict[str, str]) -> Any:
     # With its modules compiled beforehand, as those of an installed package are.
     environment = {
         "PYTHONPATH": str(tree),
+        # Else the working directory comes first, which is often another tree.
+        "PYTHONSAFEPATH": "1",
         "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONPYCACHEPREFIX": str(measure.CACHE / "pycache"),
     }

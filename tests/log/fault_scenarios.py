@@ -17,6 +17,7 @@ from log_oracle import Batch, check_derived, check_time, parse_batches, read_all
 
 from kafkapy._speedups.log.cleaner import CleaningStopped
 from kafkapy._speedups.log.partition_log import PartitionLog
+from kafkapy._speedups.records.reservation import set_reservation
 from kafkapy.controller.leader_epochs import LogAtStart, next_epoch
 from kafkapy.errors import KafkaStorageError
 from kafkapy.log.backends.local import LocalBackend
@@ -416,6 +417,38 @@ def append_roll_flush(c: Context) -> None:
     c.flush()
 
 
+class AheadContext(Context):
+    """Segments reserve disk space from 100 bytes on."""
+
+    def open(self, *, create: bool = True, **how: Any) -> PartitionLog:
+        set_reservation(300, start=100, least_free=0, anywhere=True)
+        return super().open(create=create, **how)
+
+
+def space_ahead(c: Context) -> None:
+    """Space is reserved, and given back when idle, at a roll, a flush, a truncation, and a stop."""
+    if not c.attempt(c.open):
+        return
+    for number in range(6):
+        c.append(size=1 + number % 7)
+    for _ in range(2):
+        c.attempt(c.log.release_idle_space)
+    c.append(size=20)
+    c.roll()
+    c.after_roll()
+    for number in range(8):
+        c.append(size=2 + number)
+    c.truncate(c.now.end - 5)
+    for _ in range(3):
+        c.append(size=9)
+        c.attempt(c.log.release_idle_space)
+    c.roll()
+    c.append(size=30)
+    c.flush()
+    c.append(size=3)
+    c.stop()
+
+
 TRANSACTION_STEPS = "1 2 3 1a 2 r 2c 1 f 3 1a r s 2 2a f 1 r 1a 2 s"
 """A producer's number: it writes; with c or a: its transaction is committed or aborted. Roll, seal, flush."""
 
@@ -566,6 +599,7 @@ class Scenario:
 
 SCENARIOS = {
     "append, roll, flush": Scenario(nothing, append_roll_flush),
+    "space ahead": Scenario(nothing, space_ahead, AheadContext),
     "transactions": Scenario(nothing, transactions),
     "truncation": Scenario(some_segments, truncate),
     "deletion": Scenario(some_segments, delete),

@@ -20,6 +20,7 @@ from log.file_faults import build
 HERE = Path(__file__).parent
 SCENARIOS = (
     "append, roll, flush",
+    "space ahead",
     "transactions",
     "truncation",
     "deletion",

@@ -19,11 +19,13 @@ from xml.etree import ElementTree
 
 import client
 import measure
+import peers
 import pytest
 import report
 from work.session import Session
 
 from kafkapy._speedups.records.record_batch import check_crc
+from kafkapy.testing.broker_process import BrokerFailedError
 
 pytestmark = [
     pytest.mark.alone,
@@ -256,6 +258,15 @@ def test_the_tailing_consumer_gets_all_that_was_produced(broker, tmp_path):
     assert measured["requests"] == measured["received"] == measured["end_to_end_us"]["count"] == len(log)
     for stored in log:
         assert check_crc(stored)
+
+
+def test_a_broker_of_another_tree_has_the_code_of_that_tree(tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    (tmp_path / "kafkapy").mkdir()
+    (tmp_path / "kafkapy" / "__init__.py").write_text("raise SystemExit('the other tree')\n")
+    monkeypatch.setenv(peers.OTHER_TREE, str(tmp_path))
+    with pytest.raises(BrokerFailedError, match="the other tree"):
+        peers.OTHER.make(tmp_path / "data", {}).start()
 
 
 def test_the_others_stand_still_while_one_is_measured(tmp_path):

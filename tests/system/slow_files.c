@@ -111,6 +111,8 @@ ssize_t pwrite64(int fd, const void* data, size_t n, off_t at) { touched_fd(WRIT
 ssize_t read(int fd, void* data, size_t n) { touched_fd(READ, fd); return REAL(ssize_t, read, int, void*, size_t)(fd, data, n); }
 ssize_t pread(int fd, void* data, size_t n, off_t at) { touched_fd(READ, fd); return REAL(ssize_t, pread, int, void*, size_t, off_t)(fd, data, n, at); }
 ssize_t pread64(int fd, void* data, size_t n, off_t at) { touched_fd(READ, fd); return REAL(ssize_t, pread64, int, void*, size_t, off_t)(fd, data, n, at); }
+int fallocate(int fd, int mode, off_t at, off_t n) { touched_fd(WRITE, fd); return REAL(int, fallocate, int, int, off_t, off_t)(fd, mode, at, n); }
+int fallocate64(int fd, int mode, off64_t at, off64_t n) { touched_fd(WRITE, fd); return REAL(int, fallocate64, int, int, off64_t, off64_t)(fd, mode, at, n); }
 int fsync(int fd) { touched_fd(SYNC, fd); return REAL(int, fsync, int)(fd); }
 int fdatasync(int fd) { touched_fd(SYNC, fd); return REAL(int, fdatasync, int)(fd); }
 int ftruncate(int fd, off_t size) { touched_fd(TRUNCATE, fd); return REAL(int, ftruncate, int, off_t)(fd, size); }

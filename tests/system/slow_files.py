@@ -7,7 +7,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-WRITE, SYNC, RENAME, OPEN, READ = 1, 2, 4, 8, 16
+WRITE, SYNC, RENAME, OPEN, READ, TRUNCATE = 1, 2, 4, 8, 16, 32
 EVERYTHING = 0x7FFFFFFF
 _CONTROL = struct.Struct("<iiiii236s")
 

@@ -11,12 +11,13 @@ from kafkapy._speedups.base.posix cimport (
     is_shortage,
     monotonic_ns,
     pthread_mutex_lock,
+    pthread_mutex_trylock,
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.time_counter cimport TimeCounter, count_time, time_of
 from kafkapy._speedups.log.index cimport index_sync
 from kafkapy._speedups.log.layout cimport LogState, Waiter
-from kafkapy._speedups.log.private cimport private_of
+from kafkapy._speedups.log.private cimport LogPrivate, private_of
 from kafkapy._speedups.log.producer_state cimport producer_clear, producer_high_watermark
 from kafkapy._speedups.log.segment cimport (
     SegmentState,
@@ -24,6 +25,7 @@ from kafkapy._speedups.log.segment cimport (
     segment_find,
     segment_open,
     segment_ref,
+    segment_release,
     segment_seal,
     segment_truncate,
     segment_unref,
@@ -421,4 +423,41 @@ cdef int seal_closed_segments(LogState* log) noexcept nogil:
         failure = 0
     pthread_mutex_unlock(&log.mutex)
     pthread_mutex_unlock(&private_of(log).sealing)
+    return failure
+
+
+cdef SegmentState* idle_with_space_locked(LogState* log) noexcept nogil:
+    """The active segment, when it has space ahead and has not grown since the last call."""
+    cdef LogPrivate* own = private_of(log)
+    cdef SegmentState* s
+    if (own.writing or own.rolling or own.loading or own.closed or log.deleted or log.offline_errno
+            or log.segments.empty()):
+        return NULL
+    s = log.segments.back()
+    if s.seen_reserved == s.size and s.reservation.holds:
+        return s
+    s.seen_reserved = s.size
+    return NULL
+
+
+cdef int release_idle_space(LogState* log) noexcept nogil:
+    cdef LogCut cut
+    cdef int failure
+    if pthread_mutex_trylock(&private_of(log).sealing) != 0:
+        return 0                # a flush or a truncation is under way: the next call looks again
+    pthread_mutex_lock(&log.mutex)
+    cut.segment = idle_with_space_locked(log)
+    if cut.segment == NULL:
+        pthread_mutex_unlock(&log.mutex)
+        pthread_mutex_unlock(&private_of(log).sealing)
+        return 0
+    segment_ref(cut.segment)
+    private_of(log).rolling = True
+    pthread_mutex_unlock(&log.mutex)
+    failure = segment_release(cut.segment)
+    if failure and not is_shortage(failure):
+        pthread_mutex_lock(&log.mutex)
+        set_offline_locked(log, failure, "space ahead of appends cannot be given back")
+        pthread_mutex_unlock(&log.mutex)
+    end_truncation(log, &cut)
     return failure

@@ -26,5 +26,7 @@ cdef list delete_closed_segments(LogFiles log, int64_t offset)
 cdef int sync_files(LogFiles log) except -1
 # PartitionLog.seal_segments
 cdef int seal_files(LogFiles log) except -1
+# PartitionLog.release_idle_space
+cdef int release_space(LogFiles log) except -1
 # PartitionLog.close
 cdef int close_files(LogFiles log) except -1

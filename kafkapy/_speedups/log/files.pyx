@@ -21,6 +21,7 @@ from kafkapy._speedups.log.cut cimport (
     end_truncation,
     finish_truncation,
     flush_log,
+    release_idle_space,
     remove_segments_below,
     resume_appends,
     seal_closed_segments,
@@ -297,6 +298,15 @@ cdef int seal_files(LogFiles log) except -1:
         log.go_offline(failure)
         raise OSError(failure, strerror(failure).decode(), log.storage.directory)
     log.write_rolled_snapshots()
+    return 0
+
+
+cdef int release_space(LogFiles log) except -1:
+    cdef int failure
+    with nogil:
+        failure = release_idle_space(log.state)
+    if failure:
+        raise OSError(failure, strerror(failure).decode(), log.storage.directory)
     return 0
 
 

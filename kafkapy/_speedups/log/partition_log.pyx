@@ -37,6 +37,7 @@ from kafkapy._speedups.log.files cimport (
     close_files,
     delete_closed_segments,
     make_segment_ready,
+    release_space,
     roll_segment,
     seal_files,
     sync_files,
@@ -424,6 +425,11 @@ cdef class PartitionLog(ReplicatedLog):
         """Cuts the indexes of closed segments to size and writes the snapshots of their ends. Answers SEGMENT_ROLLED.
         OSError."""
         seal_files(self)
+
+    def release_idle_space(self):
+        """Gives back the disk space that the active segment holds ahead of appends, when it has not grown since the
+        last call. OSError, then the log is offline."""
+        release_space(self)
 
     def aborted_transactions(self, int64_t start=0, int64_t end=0x7FFFFFFFFFFFFFFF):
         """(producer id, first offset, last offset, last stable offset) of transactions whose abort marker is in [start,

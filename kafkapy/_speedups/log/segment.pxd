@@ -12,6 +12,7 @@ from kafkapy._speedups.base.posix cimport atomic_add
 from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.log.index cimport OffsetIndexState, TimeIndexState, offset_index_bound
 from kafkapy._speedups.records.file_records cimport BatchPosition, FileRecordsState, ScanStatus
+from kafkapy._speedups.records.reservation cimport Reservation
 
 cdef enum:
     NEWEST_NOT_KNOWN = -2
@@ -35,6 +36,8 @@ cdef cppclass SegmentState:
     int64_t slow                    # atomic; threads that hang in a read of it (base/blocking.pxd)
     int64_t roll_jitter_ms          # subtracted from segment.ms
     int64_t seen_size               # at the last search for idle files (open_files.pyx)
+    Reservation reservation         # disk space ahead; of the thread that writes, truncates or seals
+    int64_t seen_reserved           # the size at the last search for idle space, under the log's mutex
     int64_t sealed                  # atomic; 1: no longer active and its indexes cut to size
     FileRecordsState* records
     OffsetIndexState* offset_index
@@ -103,8 +106,10 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
 # Closes the segment for writing: last time index entry, indexes cut to size and synced. 0 or an errno. Without the
 # log's mutex.
 cdef int segment_seal(SegmentState* s, bint sync) noexcept nogil
-# The last time index entry and indexes cut to size, but still open for writing (clean close).
+# The last time index entry, indexes and file cut to size, but still open for writing (clean close).
 cdef int segment_trim(SegmentState* s) noexcept nogil
+# Gives back the disk space ahead. 0 or an errno. While nobody writes, without the log's mutex.
+cdef int segment_release(SegmentState* s) noexcept nogil
 # Detaches a segment that left its log, before its files are renamed or removed: its readers keep an open file, and it
 # never touches files of a successor with the same name. Not under the log's mutex; `own`: the caller's references.
 cdef void segment_detach(SegmentState* s, int64_t own) noexcept nogil

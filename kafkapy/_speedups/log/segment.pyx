@@ -50,6 +50,7 @@ from kafkapy._speedups.records.file_records cimport (
     scan_next,
     scan_start,
 )
+from kafkapy._speedups.records.reservation cimport release_ahead, reservation_init, reserve_ahead
 from kafkapy._speedups.records.record_batch cimport (
     BATCH_HEADER_SIZE,
     BATCH_LENGTH_AT,
@@ -93,6 +94,10 @@ cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, 
     s.slow = 0
     s.roll_jitter_ms = 0
     s.seen_size = -1
+    reservation_init(&s.reservation)
+    if path.empty():
+        s.reservation.end = INT64_MAX       # in memory
+    s.seen_reserved = -1
     s.sealed = sealed
     s.path = path
     s.records = file_records_new(fd, path)
@@ -173,7 +178,10 @@ cdef int segment_write(SegmentState* s, const uint8_t* data, int64_t size, int64
                        int64_t offset_of_max_timestamp, int32_t index_interval_bytes) noexcept nogil:
     cdef int64_t position = s.size, due = s.bytes_since_index
     cdef bint dense
-    cdef int failure = file_append(s.fd, data, size, position)
+    cdef int failure
+    if position + size > s.reservation.end:
+        reserve_ahead(&s.reservation, s.fd, position, size)
+    failure = file_append(s.fd, data, size, position)
     if failure:
         return failure
     if size_of_batch(data) < size:
@@ -300,6 +308,7 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
     failure = file_truncate(s.fd, position)
     if failure:
         return failure
+    reservation_init(&s.reservation)        # what was ahead is gone too
     if s.size != position:          # begin_truncation may have set it already, under the log's mutex
         s.size = position
     s.bytes_since_index = 0
@@ -337,10 +346,18 @@ cdef void segment_read_max_timestamp(SegmentState* s) noexcept nogil:
             s.offset_of_max_timestamp = scan.header.base_offset + scan.header.last_offset_delta
 
 
+cdef int segment_release(SegmentState* s) noexcept nogil:
+    cdef int fd
+    if not s.reservation.holds:
+        return 0
+    fd = segment_open(s)
+    return release_ahead(&s.reservation, fd, s.size) if fd >= 0 else -fd
+
+
 cdef int segment_trim(SegmentState* s) noexcept nogil:
-    cdef int failure
-    if s.size == 0:
-        return 0            # an empty index has no file
+    cdef int failure = segment_release(s)
+    if failure or s.size == 0:
+        return failure      # an empty index has no file
     if s.max_timestamp >= 0:
         time_index_append(s.time_index, s.max_timestamp, s.offset_of_max_timestamp, True)
     failure = index_trim(&s.offset_index.file, False)
