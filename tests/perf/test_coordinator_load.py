@@ -310,3 +310,29 @@ def test_a_member_of_a_consumer_group_acknowledges_what_it_gets(serve):
     assert owned[0] == [] and owned[1] is None
     assert [(each.topic_id.int, each.partitions) for each in owned[2]] == [(9, [0, 1, 2])]
     assert requests[-1].member_epoch == -1
+
+
+def test_members_without_their_share_are_not_settled(serve):
+    """A broker may give all partitions to the first member, and compute a second assignment later."""
+    beats = {}
+
+    def given(*partitions):
+        topic = ConsumerGroupHeartbeatResponse.Assignment.TopicPartitions(
+            topic_id=uuid.UUID(int=9), partitions=list(partitions)
+        )
+        return ConsumerGroupHeartbeatResponse.Assignment(topic_partitions=[topic] if partitions else [])
+
+    def handler(request):
+        member = request.member_id or f"m{len(beats)}"
+        beats[member] = number = beats.get(member, 0) + 1
+        first = member == "m0"
+        assignment = {1: given(0, 1) if first else given(), 5: given(0) if first else given(1)}.get(number)
+        return ConsumerGroupHeartbeatResponse(
+            member_id=member,
+            member_epoch=-1 if request.member_epoch < 0 else 1 if number < 5 else 2,
+            heartbeat_interval_ms=10,
+            assignment=assignment,
+        )
+
+    measured = run("heartbeats", serve(handler), group="g", topic="t", partitions=2, connections=2)
+    assert measured["generation"] == 2
