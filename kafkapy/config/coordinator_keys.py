@@ -79,6 +79,13 @@ GROUP_KEYS = (
       "Least heartbeat interval in ms of a single group."),
     K("group.consumer.max.heartbeat.interval.ms", INT, 15000, at_least(1), MEDIUM,
       "Largest heartbeat interval in ms of a single group."),
+    K("group.consumer.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM,
+      "Least time in ms between two assignments of a consumer group (KIP-1263). Not set: none in a group of less than "
+      "100 members, and a ms for each five members of a larger one.", CLUSTER),
+    K("group.consumer.min.assignment.interval.ms", INT, 0, at_least(0), MEDIUM,
+      "Least assignment interval in ms of a single group."),
+    K("group.consumer.max.assignment.interval.ms", INT, 15000, at_least(0), MEDIUM,
+      "Largest assignment interval in ms of a single group."),
     K("group.consumer.max.size", INT, MAX_INT, at_least(1), MEDIUM, "Largest number of members of a consumer group."),
     K("group.consumer.assignors", LIST, ["uniform", "range"], None, MEDIUM,
       "Names of the registered server-side assignors; the first is the default."),

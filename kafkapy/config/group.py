@@ -33,6 +33,7 @@ BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
 SHARE_SESSION_TIMEOUT: Final = "share.session.timeout.ms"
 SHARE_HEARTBEAT_INTERVAL: Final = "share.heartbeat.interval.ms"
 SHARE_ASSIGNMENT_INTERVAL: Final = "share.assignment.interval.ms"
@@ -64,6 +65,11 @@ BROKER_KEYS: Final[Mapping[str, _BrokerKeys]] = {
         "group.consumer.heartbeat.interval.ms",
         "group.consumer.min.heartbeat.interval.ms",
         "group.consumer.max.heartbeat.interval.ms",
+    ),
+    ASSIGNMENT_INTERVAL: _BrokerKeys(
+        "group.consumer.assignment.interval.ms",
+        "group.consumer.min.assignment.interval.ms",
+        "group.consumer.max.assignment.interval.ms",
     ),
     SHARE_SESSION_TIMEOUT: _BrokerKeys(
         "group.share.session.timeout.ms", "group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"
@@ -106,7 +112,6 @@ def _accepted(
 
 
 ACCEPTED: Final = (
-    _accepted("consumer.assignment.interval.ms", INT, 1000, at_least(0)),
     _accepted("consumer.assignor.offload.enable", BOOLEAN, True, internal=True),
     _accepted("share.assignor.offload.enable", BOOLEAN, True, internal=True),
     _accepted("streams.acceptable.recovery.lag", ConfigType.LONG, 10000, at_least(0), internal=True),
@@ -158,6 +163,7 @@ GROUP_CONFIG_DEF: Final = ConfigDef(
     [
         _key(SESSION_TIMEOUT, INT, 45000, at_least(1), "Session timeout in ms of the consumer protocol (KIP-848)."),
         _key(HEARTBEAT_INTERVAL, INT, 5000, at_least(1), "Heartbeat interval in ms of the consumer protocol."),
+        _key(ASSIGNMENT_INTERVAL, INT, 1000, at_least(0), "Least time in ms between two assignments of the group."),
         *SHARE_KEYS,
         *ACCEPTED,
     ]

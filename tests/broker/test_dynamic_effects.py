@@ -294,6 +294,14 @@ def producer_ids(client: Client, server: KafkaServer) -> None:
     assert log.producer_id_expiration_ms == 86_400_000
 
 
+def consumer_assignments(client: Client, server: KafkaServer) -> None:
+    """With members: coordinator/group/test_consumer_group_heartbeat.py."""
+    overrides = server.context.coordinators.group.overrides
+    with changed(client, {"group.consumer.assignment.interval.ms": "777"}, ""):
+        assert overrides.assignment_interval_ms("any") == 777
+    assert overrides.assignment_interval_ms("any") is None
+
+
 def share_assignments(client: Client, server: KafkaServer) -> None:
     """With members: coordinator/group/test_share_group_heartbeat.py."""
     overrides = server.context.coordinators.group.overrides
@@ -358,6 +366,7 @@ EFFECTS: dict[str, Callable[[Client, KafkaServer], None]] = {
     "transaction.partition.verification.enable": transactions,
     "producer.id.expiration.ms": producer_ids,
     "kafkapy.transaction.two.phase.commit.max.ms": two_phases,
+    "group.consumer.assignment.interval.ms": consumer_assignments,
     "group.share.assignment.interval.ms": share_assignments,
     "leader.replication.throttled.rate": throttle("leader.replication.throttled.rate"),
     "follower.replication.throttled.rate": throttle("follower.replication.throttled.rate"),

@@ -27,6 +27,7 @@ def broker(*keys: str) -> BrokerConfig:
         ({"consumer.session.timeout.ms": "1"}, "must be greater than or equal to group.consumer.min.session.timeout"),
         ({"consumer.heartbeat.interval.ms": "15001"}, "less than or equal to group.consumer.max.heartbeat.interval.ms"),
         ({"consumer.heartbeat.interval.ms": "x"}, "whole number"),
+        ({"consumer.assignment.interval.ms": "15001"}, "or equal to group.consumer.max.assignment.interval.ms"),
         ({"retention.ms": "1"}, "is not a group configuration key"),
         ({"share.session.timeout.ms": "44999"}, "greater than or equal to group.share.min.session.timeout.ms"),
         ({"share.heartbeat.interval.ms": "15001"}, "less than or equal to group.share.max.heartbeat.interval.ms"),
@@ -94,6 +95,7 @@ def test_keys_of_kafka_4_4_without_effect_are_taken_and_described() -> None:
             "group.consumer.min.session.timeout.ms=1000",
             "group.consumer.session.timeout.ms=5000",
         ],
+        ["group.consumer.assignment.interval.ms=15001"],
         ["group.share.session.timeout.ms=60001"],
         ["group.share.heartbeat.interval.ms=4999"],
         ["group.share.assignment.interval.ms=15001"],
@@ -123,6 +125,14 @@ def test_bounds_that_contradict_themselves_keep_a_broker_from_starting(keys: lis
 )
 def test_what_a_share_group_may_be_given(keys: dict[str, str]) -> None:
     validate_group(keys, broker())
+
+
+def test_the_interval_of_a_groups_assignments_is_its_own_or_the_brokers_if_that_is_set() -> None:
+    unset = GroupOverrides(GroupConfig.from_broker_config(broker()))
+    assert unset.assignment_interval_ms("any") is None
+    overrides = GroupOverrides(GroupConfig.from_broker_config(broker("group.consumer.assignment.interval.ms=1000")))
+    overrides.put("mine", parse_group({"consumer.assignment.interval.ms": "0"}))
+    assert (overrides.assignment_interval_ms("mine"), overrides.assignment_interval_ms("any")) == (0, 1_000)
 
 
 def test_share_groups_have_the_brokers_keys_under_their_own() -> None:

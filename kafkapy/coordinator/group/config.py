@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
+ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
 
 
 class MigrationPolicy(Enum):
@@ -69,6 +70,8 @@ class GroupConfig(NamedTuple):
     """Whether members may use the consumer protocol (KIP-848)."""
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
+    consumer_assignment_interval_ms: int | None = None
+    """None: by the group's size."""
     consumer_max_size: int = 2**31 - 1
     consumer_regex_refresh_interval_ms: int = 600_000
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
@@ -108,6 +111,9 @@ class GroupConfig(NamedTuple):
             consumer_protocol=alone and "consumer" in protocols,
             consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
             consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
+            consumer_assignment_interval_ms=(
+                config.get_int(ASSIGNMENT_INTERVAL) if config.is_set(ASSIGNMENT_INTERVAL) else None
+            ),
             consumer_max_size=config.get_int("group.consumer.max.size"),
             consumer_regex_refresh_interval_ms=config.get_int("group.consumer.regex.refresh.interval.ms"),
             migration_policy=MigrationPolicy(config.get_str("group.consumer.migration.policy").lower()),
@@ -180,6 +186,12 @@ class GroupOverrides:
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """A consumer group's heartbeat interval in ms."""
         return self._get(group_id, keys.HEARTBEAT_INTERVAL, self._config.consumer_heartbeat_interval_ms)
+
+    def assignment_interval_ms(self, group_id: str) -> int | None:
+        """A consumer group's least time in ms between two assignments; None: by its size."""
+        own = self._groups.get(group_id)
+        default = self._config.consumer_assignment_interval_ms
+        return default if own is None else cast("int | None", own.get(keys.ASSIGNMENT_INTERVAL, default))
 
     def share_session_timeout_ms(self, group_id: str) -> int:
         """A share group's session timeout in ms."""

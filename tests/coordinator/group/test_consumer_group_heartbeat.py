@@ -343,6 +343,32 @@ def test_members_who_join_a_large_group_at_once_get_one_assignment(bench: Any) -
     assert {each.epoch for each in members} == {200}
 
 
+@pytest.mark.parametrize("of_the_broker", [True, False])
+def test_assignments_keep_the_interval_that_was_set(bench: Any, of_the_broker: bool) -> None:
+    overrides = bench.coordinator.overrides
+    if of_the_broker:
+        overrides.update(bench.config._replace(consumer_assignment_interval_ms=1_000))
+    else:
+        overrides.put("group", {"consumer.assignment.interval.ms": 1_000})
+    first, second = Member(bench, "a"), Member(bench, "b")
+    group = bench.consumer_group()
+    assert (group.epoch, group.assignment_epoch, second.numbers) == (2, 1, set())
+    bench.clock.advance(999)
+    assert group.assignment_epoch == 1
+    bench.clock.advance(1)
+    assert group.assignment_epoch == 2
+    settle(first, second, rounds=3)
+    assert owned_once(first, second).keys() == {topic_id(bench)}
+    assert first.numbers and second.numbers
+
+
+def test_an_interval_of_zero_gives_each_member_of_a_large_group_its_assignment(bench: Any) -> None:
+    bench.coordinator.overrides.put("group", {"consumer.assignment.interval.ms": 0})
+    for number in range(110):
+        Member(bench, f"{number:03}")
+        assert bench.consumer_group().assignment_epoch == number + 1
+
+
 def test_a_large_group_that_was_restarted_before_its_assignment_gets_it(bench: Any) -> None:
     bench.snapshot = snapshot_of({"topic": 200})
     members = [Member(bench, f"{number:03}") for number in range(150)]

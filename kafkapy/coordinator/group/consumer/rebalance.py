@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
 LARGE_GROUP: Final = 100
-"""Members from which one target assignment serves several close changes.
+"""Members from which one target assignment serves several close changes, where no interval is configured.
 
 Each assignment costs time for every member, so that a thousand members that join at once would cost a million times as
-much as one. Kafka 4.1 computes one for each change.
+much as one. Kafka 4.1 computes one for each change, and Kafka 4.4 one a second.
 """
 MEMBERS_PER_MS: Final = 5
 """A large group's assignments are at least one ms apart for each of so many members."""
@@ -220,14 +220,17 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
         return records_of.target_epoch(group.group_id, epoch)
 
     def _assignment_wait_ms(self, group: ConsumerGroup, member: ConsumerGroupMember) -> int:
-        """Delay of a new target assignment in ms; 0 in small groups.
+        """Delay of a new target assignment in ms: assignments of a group keep an interval (KIP-1263).
 
         Classic members never wait: they would join again and again until the assignment exists.
         """
-        size = len(group.members)
-        if size < LARGE_GROUP or group.assigned_ms is None or group.classic_count or member.classic is not None:
+        if group.assigned_ms is None or group.classic_count or member.classic is not None:
             return 0
-        return max(0, group.assigned_ms + size // MEMBERS_PER_MS - self._clock.monotonic_ms())
+        interval = self._overrides.assignment_interval_ms(group.group_id)
+        if interval is None:
+            size = len(group.members)
+            interval = 0 if size < LARGE_GROUP else size // MEMBERS_PER_MS
+        return max(0, group.assigned_ms + interval - self._clock.monotonic_ms())
 
     def _assign(
         self,
