@@ -292,12 +292,20 @@ class LogManager:
             taken = None
             while taken is None and tp in self.table:
                 self.futures.remove(tp)
+                self._release_space(tp)
                 taken = self._take_out(tp, stray_name)
         if taken is not None:
             log, place = taken
             log.close()
             logger.warning("Partition %s of an earlier topic is set aside as %s", tp, place.log_dir.path / place.name)
         return taken is not None
+
+    def _release_space(self, tp: TopicPartition) -> None:
+        """Gives back the disk space ahead of appends that do not come any more."""
+        log = self.get(tp)
+        if log is not None:
+            for _ in range(2):
+                self._work.guarded(log, PartitionLog.release_idle_space)
 
     def _take_out(
         self, tp: TopicPartition, new_name: Callable[[TopicPartition], str] = deleted_name

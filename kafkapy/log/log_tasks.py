@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["LogTasks"]
 
 NEVER = (1 << 63) - 1
-IDLE_SPACE_MS = 60_000
+IDLE_SPACE_MS = 30_000
 """Interval after which a log that has not grown gives back the disk space ahead of its appends."""
 
 

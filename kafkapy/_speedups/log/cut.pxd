@@ -52,5 +52,5 @@ cdef int flush_if_due(LogState* log) noexcept nogil
 # Cuts the indexes of closed segments to size (answer to SEGMENT_ROLLED). 0 or an errno.
 cdef int seal_closed_segments(LogState* log) noexcept nogil
 # Gives back the disk space ahead of the active segment's file, when that has not grown since the last call. Appends
-# park meanwhile. 0 or an errno, then the log is offline, unless descriptors are short.
+# wait for their turn meanwhile. 0 or an errno, then the log is offline.
 cdef int release_idle_space(LogState* log) noexcept nogil

@@ -11,7 +11,6 @@ from kafkapy._speedups.base.posix cimport (
     is_shortage,
     monotonic_ns,
     pthread_mutex_lock,
-    pthread_mutex_trylock,
     pthread_mutex_unlock,
 )
 from kafkapy._speedups.base.time_counter cimport TimeCounter, count_time, time_of
@@ -43,7 +42,7 @@ from kafkapy._speedups.log.state cimport (
     update_last_stable_offset_locked,
 )
 from kafkapy._speedups.log.transaction_index cimport write_aborted_transactions
-from kafkapy._speedups.log.turns cimport lock_settled
+from kafkapy._speedups.log.turns cimport begin_turn_locked, end_turn_locked, lock_settled
 from kafkapy._speedups.records.file_records cimport (
     SCAN_END,
     SCAN_ERROR,
@@ -430,8 +429,8 @@ cdef SegmentState* idle_with_space_locked(LogState* log) noexcept nogil:
     """The active segment, when it has space ahead and has not grown since the last call."""
     cdef LogPrivate* own = private_of(log)
     cdef SegmentState* s
-    if (own.writing or own.rolling or own.loading or own.closed or log.deleted or log.offline_errno
-            or log.segments.empty()):
+    if (own.writing or own.rolling or own.loading or own.closed or own.next_turn.owner != NULL or own.turn_queue
+            or log.deleted or log.offline_errno or log.segments.empty()):
         return NULL
     s = log.segments.back()
     if s.seen_reserved == s.size and s.reservation.holds:
@@ -441,23 +440,25 @@ cdef SegmentState* idle_with_space_locked(LogState* log) noexcept nogil:
 
 
 cdef int release_idle_space(LogState* log) noexcept nogil:
-    cdef LogCut cut
+    cdef vector[Waiter] woken
+    cdef SegmentState* s
     cdef int failure
-    if pthread_mutex_trylock(&private_of(log).sealing) != 0:
-        return 0                # a flush or a truncation is under way: the next call looks again
     pthread_mutex_lock(&log.mutex)
-    cut.segment = idle_with_space_locked(log)
-    if cut.segment == NULL:
+    s = idle_with_space_locked(log)
+    if s == NULL:
         pthread_mutex_unlock(&log.mutex)
-        pthread_mutex_unlock(&private_of(log).sealing)
         return 0
-    segment_ref(cut.segment)
-    private_of(log).rolling = True
+    segment_ref(s)
+    # In the turn of an append: no other one writes behind the file's end meanwhile.
+    begin_turn_locked(log)
     pthread_mutex_unlock(&log.mutex)
-    failure = segment_release(cut.segment)
-    if failure and not is_shortage(failure):
-        pthread_mutex_lock(&log.mutex)
+    failure = segment_release(s)
+    pthread_mutex_lock(&log.mutex)
+    end_turn_locked(log)
+    if failure:
         set_offline_locked(log, failure, "space ahead of appends cannot be given back")
-        pthread_mutex_unlock(&log.mutex)
-    end_truncation(log, &cut)
+    take_waiters_locked(log, failure != 0, &woken)
+    pthread_mutex_unlock(&log.mutex)
+    segment_unref(s)
+    fire(&woken)
     return failure

@@ -330,11 +330,13 @@ cdef int close_files(LogFiles log) except -1:
             log.storage.remove_file((<bytes>prepared.path).decode().rpartition("/")[2])
         segment_unref(prepared)
     with nogil:
+        pthread_mutex_lock(&private_of(log.state).sealing)
         hold_segments(log.state, &held)
         for i in range(held.size()):
             if failure == 0 and not log.state.deleted and not log.state.offline_errno:
                 failure = segment_trim(held[i]) if i + 1 == held.size() else segment_seal(held[i], False)
             segment_unref(held[i])
+        pthread_mutex_unlock(&private_of(log.state).sealing)
     if failure:
         raise OSError(failure, strerror(failure).decode(), log.storage.directory)
     return 0

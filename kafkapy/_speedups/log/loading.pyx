@@ -39,7 +39,7 @@ from kafkapy._speedups.log.segment cimport (
 from kafkapy._speedups.log.state cimport forget_aborted_summary_locked, segment_stem, update_last_stable_offset_locked
 from kafkapy._speedups.log.turns cimport lock_settled
 from kafkapy._speedups.records.file_records cimport file_records_take, file_truncate, path_sync, segment_file_closed
-from kafkapy._speedups.records.reservation cimport has_space_ahead
+from kafkapy._speedups.records.reservation cimport give_back
 
 cdef enum:
     ABORTED_ENTRY_SIZE = 34
@@ -128,8 +128,9 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
                 # The cut follows the removal of the segments behind: a crash in between must find the hole again.
                 out.kept = <int64_t>i + 1
                 return
-            # Also the disk space that a killed process had reserved.
-            if cut or (s.records.fd >= 0 and has_space_ahead(<int>s.records.fd, s.size)):
+            if s.records.fd >= 0 and cut == 0:
+                give_back(<int>s.records.fd, s.size)
+            if cut:
                 out.failure = file_truncate(<int>s.records.fd, s.size)
                 if out.failure:
                     return

@@ -38,6 +38,7 @@ cdef cppclass SegmentState:
     int64_t seen_size               # at the last search for idle files (open_files.pyx)
     Reservation reservation         # disk space ahead; of the thread that writes, truncates or seals
     int64_t seen_reserved           # the size at the last search for idle space, under the log's mutex
+    int64_t detached                # atomic; 1: its path may be another segment's
     int64_t sealed                  # atomic; 1: no longer active and its indexes cut to size
     FileRecordsState* records
     OffsetIndexState* offset_index
@@ -108,7 +109,8 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
 cdef int segment_seal(SegmentState* s, bint sync) noexcept nogil
 # The last time index entry, indexes and file cut to size, but still open for writing (clean close).
 cdef int segment_trim(SegmentState* s) noexcept nogil
-# Gives back the disk space ahead. 0 or an errno. While nobody writes, without the log's mutex.
+# Gives back the disk space ahead. 0, or the errno of a broken disk; after others the file keeps the space. While nobody
+# writes, without the log's mutex.
 cdef int segment_release(SegmentState* s) noexcept nogil
 # Detaches a segment that left its log, before its files are renamed or removed: its readers keep an open file, and it
 # never touches files of a successor with the same name. Not under the log's mutex; `own`: the caller's references.

@@ -1,5 +1,6 @@
 """One log segment (see segment.pxd)."""
 
+from libc.errno cimport EIO, EROFS
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libcpp.string cimport string
 
@@ -98,6 +99,7 @@ cdef SegmentState* segment_new(int64_t base_offset, int fd, const string& path, 
     if path.empty():
         s.reservation.end = INT64_MAX       # in memory
     s.seen_reserved = -1
+    s.detached = 0
     s.sealed = sealed
     s.path = path
     s.records = file_records_new(fd, path)
@@ -308,7 +310,8 @@ cdef int segment_truncate(SegmentState* s, int64_t offset, int64_t position) noe
     failure = file_truncate(s.fd, position)
     if failure:
         return failure
-    reservation_init(&s.reservation)        # what was ahead is gone too
+    if s.reservation.holds:
+        reservation_init(&s.reservation)    # what was ahead is gone too
     if s.size != position:          # begin_truncation may have set it already, under the log's mutex
         s.size = position
     s.bytes_since_index = 0
@@ -347,11 +350,15 @@ cdef void segment_read_max_timestamp(SegmentState* s) noexcept nogil:
 
 
 cdef int segment_release(SegmentState* s) noexcept nogil:
-    cdef int fd
+    cdef int failure
     if not s.reservation.holds:
         return 0
-    fd = segment_open(s)
-    return release_ahead(&s.reservation, fd, s.size) if fd >= 0 else -fd
+    failure = -segment_open(s)
+    # What was opened before the segment left its log is its own file.
+    if failure > 0 or atomic_load(&s.detached):
+        return 0
+    failure = release_ahead(&s.reservation, s.fd, s.size)
+    return failure if failure == EIO or failure == EROFS else 0
 
 
 cdef int segment_trim(SegmentState* s) noexcept nogil:
@@ -386,6 +393,7 @@ cdef int segment_seal(SegmentState* s, bint sync) noexcept nogil:
 
 
 cdef void segment_detach(SegmentState* s, int64_t own) noexcept nogil:
+    atomic_store(&s.detached, 1)
     # A reader took its reference under the log's mutex, before the segment left the log; it may not have opened the
     # file yet.
     if atomic_load(&s.references) > own and not s.path.empty():

@@ -3,7 +3,8 @@
 A write into blocks that the file has already costs the file system less than one for which it has to find them. From
 RESERVE_FROM bytes on, a write that meets the end of the reserved space reserves more: as much as the file has, and at
 most the limit (kafkapy.log.reserve.bytes). The file keeps its size, so no reader and no recovery sees the space. Only
-on ext4 and XFS: on others it saves nothing. Nothing is reserved while less than RESERVE_FREE bytes are free.
+on ext4 and XFS: on others it saves nothing. Nothing is reserved while less than RESERVE_FREE bytes are free, or a
+twentieth of the file system.
 """
 
 from libc.stdint cimport int64_t
@@ -11,6 +12,7 @@ from libc.stdint cimport int64_t
 cdef enum:
     RESERVE_FROM = 1 << 20          # bytes of a file
     RESERVE_FREE = 1 << 30          # bytes of the file system
+    RESERVE_AGAIN = 1 << 16         # bytes that a file grows by after it has given space back, before it reserves again
 
 cdef struct Reservation:
     int64_t end                     # a write beyond reserves again; INT64_MAX: never
@@ -23,5 +25,5 @@ cdef void reservation_init(Reservation* reservation) noexcept nogil
 cdef void reserve_ahead(Reservation* reservation, int fd, int64_t position, int64_t size) noexcept nogil
 # Gives back what is beyond the file's size. 0 or an errno.
 cdef int release_ahead(Reservation* reservation, int fd, int64_t size) noexcept nogil
-# Whether the file has much more space than its size needs.
-cdef bint has_space_ahead(int fd, int64_t size) noexcept nogil
+# Gives back what a killed process has reserved beyond the file's size.
+cdef void give_back(int fd, int64_t size) noexcept nogil

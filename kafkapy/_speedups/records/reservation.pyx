@@ -17,12 +17,12 @@ cdef extern from * nogil:
     #ifndef XFS_SUPER_MAGIC
     #define XFS_SUPER_MAGIC 0x58465342
     #endif
-    /* The free bytes of a file system on which reserving pays, or -1. */
+    /* The free bytes of a file system on which reserving pays; 0 while they are less than a twentieth of all. Or -1. */
     static inline int64_t kp_free_space(int fd, int anywhere) {
         struct statfs s;
         if (fstatfs(fd, &s) || (!anywhere && s.f_type != EXT4_SUPER_MAGIC && s.f_type != XFS_SUPER_MAGIC))
             return -1;
-        return (int64_t)s.f_bavail * (int64_t)s.f_bsize;
+        return !anywhere && s.f_bavail < s.f_blocks / 20 ? 0 : (int64_t)s.f_bavail * (int64_t)s.f_bsize;
     }
     static inline int kp_reserve(int fd, int64_t position, int64_t size) {
         return fallocate(fd, FALLOC_FL_KEEP_SIZE, position, size) ? errno : 0;
@@ -70,10 +70,11 @@ cdef void reserve_ahead(Reservation* reservation, int fd, int64_t position, int6
     if free < atomic_load(&rules.least_free) + size + ahead:
         return
     failure = kp_reserve(fd, position, size + ahead)
-    if failure == 0:
-        reservation.holds = True
-    elif failure == EOPNOTSUPP or failure == ENOSYS:
+    if failure == EOPNOTSUPP or failure == ENOSYS:
         reservation.end = INT64_MAX
+    else:
+        # One that fails may have reserved a part.
+        reservation.holds = True
 
 
 cdef int release_ahead(Reservation* reservation, int fd, int64_t size) noexcept nogil:
@@ -83,11 +84,13 @@ cdef int release_ahead(Reservation* reservation, int fd, int64_t size) noexcept 
     failure = file_truncate(fd, size)
     if failure == 0:
         reservation_init(reservation)
+        reservation.end = max(reservation.end, size + min(atomic_load(&rules.start), <int64_t>RESERVE_AGAIN))
     return failure
 
 
-cdef bint has_space_ahead(int fd, int64_t size) noexcept nogil:
-    return kp_space(fd) > size + SPACE_OF_THE_MAP
+cdef void give_back(int fd, int64_t size) noexcept nogil:
+    if kp_space(fd) > size + SPACE_OF_THE_MAP and kp_free_space(fd, atomic_load(&rules.anywhere) != 0) >= 0:
+        file_truncate(fd, size)
 
 
 def set_reservation(int64_t most, *, int64_t start=RESERVE_FROM, int64_t least_free=RESERVE_FREE, bint anywhere=False):

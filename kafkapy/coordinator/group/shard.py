@@ -23,7 +23,12 @@ from kafkapy.coordinator.group.consumer.group import ConsumerGroup
 from kafkapy.coordinator.group.consumer.migration import ConsumerMigration
 from kafkapy.coordinator.group.consumer.patterns import ConsumerPatterns
 from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance
-from kafkapy.coordinator.group.consumer.records import CONSUMER_GROUP_KEYS, EPOCH_KEY, MEMBER_KEY
+from kafkapy.coordinator.group.consumer.records import (
+    CONSUMER_GROUP_KEYS,
+    EPOCH_KEY,
+    MEMBER_KEY,
+    TARGET_EPOCH_KEY,
+)
 from kafkapy.coordinator.group.consumer.replay import ConsumerReplay
 from kafkapy.coordinator.group.consumer.requests import ConsumerRequests
 from kafkapy.coordinator.group.counters import GroupCounters
@@ -190,9 +195,13 @@ class GroupShard:
                 group_id = cast(ConsumerGroupMetadataKey, record.key).group_id
                 if group_id not in self.groups:
                     self._keep_offsets(group_id)
-            if record.key_version == MEMBER_KEY and not self._loading:
+            if self._loading:
+                return
+            if record.key_version == MEMBER_KEY:
                 key_of_member = cast(ConsumerGroupMemberMetadataKey, record.key)
                 self.consumer_rebalance.member_applied(key_of_member.group_id, key_of_member.member_id)
+            elif record.key_version == TARGET_EPOCH_KEY:
+                self.consumer_rebalance.target_applied(cast(Any, record.key).group_id)
         elif record.key_version in SHARE_GROUP_KEYS:
             self._apply_share(record)
 

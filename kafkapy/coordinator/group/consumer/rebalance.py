@@ -352,6 +352,15 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
             reason = "it has not joined within the rebalance timeout"
             self._fence_after("consumer-join", group_id, member.member_id, member.rebalance_timeout_ms, reason)
 
+    def target_applied(self, group_id: str) -> None:
+        """Take the time of a group's target assignment, whose record was applied.
+
+        The first one was computed for a group that was not there yet.
+        """
+        group = self.find(group_id)
+        if group is not None:
+            group.assigned_ms = self._clock.monotonic_ms()
+
     def member_applied(self, group_id: str, member_id: str) -> None:
         """Update a member's timeouts after its record was applied.
 
