@@ -4,11 +4,14 @@ Started by test_reserved_space.py with the library of tests/system/slow_files.c 
 
     python idle_space_runner.py <directory>
 
-Ends with an error when an append is missing afterwards, in the log or in its files.
+It appends while the operation is slow: KAFKAPY_SLOW_FILES names the file that tells. Ends with an error when an append
+is missing afterwards, in the log or in its files.
 """
 
 from __future__ import annotations
 
+import os
+import struct
 import sys
 import threading
 import time
@@ -18,6 +21,8 @@ from conftest import Logs, make_batch
 
 from kafkapy._speedups.records.reservation import set_reservation
 
+HITS = 12
+"""Place of the number of slow operations in the file."""
 BATCH = make_batch(1, value=b"v" * 1000)
 
 
@@ -32,7 +37,10 @@ def main() -> None:
     log.release_idle_space()
     thread = threading.Thread(target=log.release_idle_space)
     thread.start()
-    time.sleep(0.3)
+    control = Path(os.environ["KAFKAPY_SLOW_FILES"])
+    while not struct.unpack_from("<i", control.read_bytes(), HITS)[0]:
+        assert thread.is_alive(), "no space was given back"
+        time.sleep(0.005)
     for _ in range(10):
         log.append_as_leader(BATCH, api_version=9)
     thread.join()
