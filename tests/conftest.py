@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import collector_state
 import logger_state
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """A shell that runs the tests in the background has them ignore Ctrl-C, and so would the programs they start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logger_state.register(config)
+    collector_state.register(config)
     # Local time is not UTC, so that a time without zone that is read or written as the other one is noticed. Processes
     # that tests start inherit it. TZ chooses another zone.
     os.environ.setdefault("TZ", "TST-5:45")

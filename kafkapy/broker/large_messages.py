@@ -58,6 +58,7 @@ class LargeTurn:
         if self._rests:
             self._rests = False
             end_rest()
+        self._owner.turns.discard(self)
         self._let_others()
 
     def _let_others(self) -> None:
@@ -74,8 +75,10 @@ class LargeMessages:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-large-messages")
-        self._busy = False
+        self._busy = self._closed = False
         self._line: deque[asyncio.Future[None]] = deque()
+        self.turns: set[LargeTurn] = set()
+        """Those that have not ended."""
 
     def is_large(self, body: memoryview) -> bool:
         """Whether a request's body is to be decoded on the thread."""
@@ -97,7 +100,9 @@ class LargeMessages:
                     self.ended()
                 raise
         self._busy = True
-        return LargeTurn(self, begin_rest())
+        turn = LargeTurn(self, not self._closed and begin_rest())
+        self.turns.add(turn)
+        return turn
 
     def ended(self) -> None:
         """The next one's turn."""
@@ -127,5 +132,11 @@ class LargeMessages:
         self._thread.submit(work)
 
     def close(self) -> None:
-        """End the thread; what it has begun is finished."""
+        """End the thread and all turns; what the thread has begun is finished.
+
+        The garbage collector works again in this process.
+        """
+        self._closed = True
+        for turn in list(self.turns):
+            turn.end()
         self._thread.shutdown(wait=False, cancel_futures=True)

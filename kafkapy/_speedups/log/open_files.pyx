@@ -93,8 +93,8 @@ open_files().make_room = make_room
 
 
 def set_limit(int64_t limit, int64_t slack):
-    """Sets the number of open segment files beyond which idle ones close. Reads open no file beyond it, writes up to
-    `slack` more. 0: no limit."""
+    """Sets the number of open segment files beyond which idle ones close. While all are in use, as those of a log whose
+    move ends, writes open up to `slack` more, and reads half of that. 0: no limit."""
     atomic_store(&open_files().slack, slack)
     atomic_store(&open_files().limit, limit)
 

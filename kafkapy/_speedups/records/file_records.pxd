@@ -53,7 +53,7 @@ cdef FileRecordsState* file_records_new(int fd, const string& path) noexcept nog
 cdef void file_records_free(FileRecordsState* records) noexcept nogil
 # The open descriptor, or -errno. Opens the file on first use; any thread, not under the log's mutex the first time.
 cdef int64_t file_records_open(FileRecordsState* records) noexcept nogil
-# The same for a reader: -EMFILE when the number of open files is at its limit and all of them are in use.
+# The same for a reader: -EMFILE when the open files are at their limit and half of the slack, and all are in use.
 cdef int64_t file_records_open_to_read(FileRecordsState* records) noexcept nogil
 # Takes the open descriptor out of the record; the caller closes it and counts that.
 cdef int file_records_take(FileRecordsState* records) noexcept nogil

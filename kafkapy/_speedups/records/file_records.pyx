@@ -115,12 +115,20 @@ cdef int file_records_take(FileRecordsState* records) noexcept nogil:
 
 
 cdef int64_t file_records_open(FileRecordsState* records) noexcept nogil:
+    return open_within(records, atomic_load(&files.slack))
+
+
+cdef int64_t file_records_open_to_read(FileRecordsState* records) noexcept nogil:
+    return open_within(records, atomic_load(&files.slack) // 2)
+
+
+cdef int64_t open_within(FileRecordsState* records, int64_t slack) noexcept nogil:
     cdef int64_t fd = load_fd(&records.fd)
     if fd >= 0:
         return fd
     if is_full(0) and files.make_room != NULL:
         files.make_room()
-    if is_full(atomic_load(&files.slack)):
+    if is_full(slack):
         return -EMFILE
     fd = open_file(records.path.c_str(), O_RDWR | O_CLOEXEC, 0)
     if fd < 0:
@@ -132,15 +140,6 @@ cdef int64_t file_records_open(FileRecordsState* records) noexcept nogil:
     else:
         close(<int>fd)
     return load_fd(&records.fd)
-
-
-cdef int64_t file_records_open_to_read(FileRecordsState* records) noexcept nogil:
-    if load_fd(&records.fd) < 0 and is_full(0):
-        if files.make_room != NULL:
-            files.make_room()
-        if is_full(0):
-            return -EMFILE
-    return file_records_open(records)
 
 
 cdef int file_append(int fd, const uint8_t* data, int64_t size, int64_t position) noexcept nogil:
