@@ -78,7 +78,7 @@ class LargeMessages:
         self._busy = self._closed = False
         self._line: deque[asyncio.Future[None]] = deque()
         self.turns: set[LargeTurn] = set()
-        """Those that have not ended."""
+        """Turns that have not ended."""
 
     def is_large(self, body: memoryview) -> bool:
         """Whether a request's body is to be decoded on the thread."""
