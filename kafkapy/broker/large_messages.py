@@ -58,7 +58,6 @@ class LargeTurn:
         if self._rests:
             self._rests = False
             end_rest()
-        self._owner.turns.discard(self)
         self._let_others()
 
     def _let_others(self) -> None:
@@ -75,10 +74,8 @@ class LargeMessages:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-large-messages")
-        self._busy = self._closed = False
+        self._busy = False
         self._line: deque[asyncio.Future[None]] = deque()
-        self.turns: set[LargeTurn] = set()
-        """Turns that have not ended."""
 
     def is_large(self, body: memoryview) -> bool:
         """Whether a request's body is to be decoded on the thread."""
@@ -100,9 +97,7 @@ class LargeMessages:
                     self.ended()
                 raise
         self._busy = True
-        turn = LargeTurn(self, not self._closed and begin_rest())
-        self.turns.add(turn)
-        return turn
+        return LargeTurn(self, begin_rest())
 
     def ended(self) -> None:
         """The next one's turn."""
@@ -132,11 +127,5 @@ class LargeMessages:
         self._thread.submit(work)
 
     def close(self) -> None:
-        """End the thread and all turns; what the thread has begun is finished.
-
-        The garbage collector works again in this process.
-        """
-        self._closed = True
-        for turn in list(self.turns):
-            turn.end()
+        """End the thread; what it has begun is finished."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -65,9 +65,11 @@ class LogTasks:
             schedule("kafka-recovery-point-checkpoint", write.write_recovery_points, checkpoint_ms, checkpoint_ms),
             schedule("kafka-log-start-offset-checkpoint", write.write_log_starts, start_ms, start_ms),
             schedule("highwatermark-checkpoint", write.write_high_watermarks, watermark_ms, watermark_ms),
-            schedule("kafka-log-idle-space", self.release_idle_space, IDLE_SPACE_MS, IDLE_SPACE_MS),
             schedule("PeriodicProducerExpirationCheck", self.expire_producers, expiry_ms, expiry_ms),
         ]
+        if config.get_int("kafkapy.log.reserve.bytes"):
+            idle = schedule("kafka-log-idle-space", self.release_idle_space, IDLE_SPACE_MS, IDLE_SPACE_MS)
+            self._tasks.append(idle)
 
     def stop(self) -> None:
         """Ends the tasks."""

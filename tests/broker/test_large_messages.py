@@ -117,23 +117,3 @@ def test_objects_that_are_gone_again_are_no_survivors() -> None:
         assert gc.get_freeze_count() == before
 
     run(test)
-
-
-def test_a_stop_ends_the_rests_of_all_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process of a broker that was stopped may go on."""
-    monkeypatch.setattr(large_messages, "LONGEST_TURN_S", 0.0)
-
-    async def test(large: LargeMessages) -> None:
-        begun = [await large.turn(), await large.turn()]
-        waiting = asyncio.ensure_future(large.turn())
-        await asyncio.sleep(0)
-        assert not gc.isenabled()
-        large.close()
-        assert gc.isenabled()
-        late = await waiting
-        assert gc.isenabled()
-        for turn in (*begun, late):
-            turn.end()
-        assert gc.isenabled()
-
-    run(test)

@@ -6,15 +6,15 @@ import ctypes
 import os
 import subprocess
 import sys
-import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from log.moving import open_manager
+from log.test_threads import run as at_once
 from system.slow_files import TRUNCATE, SlowFiles
 
 from kafkapy._speedups.records.reservation import most_reserved, set_reservation
@@ -172,6 +172,33 @@ def test_a_log_that_is_set_aside_gives_its_space_back(tmp_path: Path, batch: Any
     manager.shutdown()
 
 
+def test_the_periodic_task_gives_back_the_space_of_idle_logs(tmp_path: Path, batch: Any) -> None:
+    tasks: dict[str, tuple[Callable[[], Any], int]] = {}
+
+    class Scheduler:
+        def schedule(self, name: str, fn: Callable[[], Any], delay_ms: int = 0, period_ms: int = -1) -> Any:
+            tasks[name] = fn, period_ms
+            return self
+
+        def cancel(self) -> None:
+            return None
+
+    manager = open_manager(tmp_path, scheduler=Scheduler())
+    manager.tasks.start()
+    set_reservation(MOST, least_free=0, anywhere=True)
+    log = manager.get_or_create(TopicPartition("idle", 0), uuid.UUID(int=1), LogConfig.create())
+    log.become_leader(1, 0, [1])
+    fill(log, batch, 3 * MB)
+    (path,) = (each for each in tmp_path.rglob("idle-0/*.log") if each.stat().st_size)
+    assert ahead(path) > MB
+    work, period_ms = tasks["kafka-log-idle-space"]
+    assert 0 < period_ms <= 30_000
+    work()
+    work()
+    assert ahead(path) < SLACK
+    manager.shutdown()
+
+
 def test_nothing_is_reserved_while_the_disk_is_nearly_full(logs: Any, batch: Any) -> None:
     set_reservation(MOST, least_free=1 << 60, anywhere=True)
     log = logs.open()
@@ -226,17 +253,13 @@ def test_space_is_given_back_beside_appends_rolls_and_truncations(logs: Any, bat
     set_reservation(4000, start=300, least_free=0, anywhere=True)
     log = logs.open(segment_bytes=20_000, index_interval_bytes=200, segment_index_bytes=4000, file_delete_delay_ms=0)
     until = time.monotonic() + SECONDS
-    failures: list[BaseException] = []
     taken: list[dict[int, bytes]] = [{}, {}]
     released = 0
 
-    def guarded(work: Any) -> Any:
+    def repeated(work: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:
-            try:
-                while time.monotonic() < until and not failures:
-                    work()
-            except BaseException as error:
-                failures.append(error)
+            while time.monotonic() < until:
+                work()
 
         return run
 
@@ -274,15 +297,7 @@ def test_space_is_given_back_beside_appends_rolls_and_truncations(logs: Any, bat
         except KafkaError:
             time.sleep(0.001)
 
-    works = [appender(0), appender(1), release, release, maintain, read]
-    threads = [threading.Thread(target=guarded(work), daemon=True) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(240)
-        assert not thread.is_alive(), "a thread hangs"
-    if failures:
-        raise failures[0]
+    at_once([repeated(work) for work in (appender(0), appender(1), release, release, maintain, read)])
     assert released > 10
     wanted = taken[0] | taken[1]
     assert sorted(wanted) == list(range(log.log_end_offset))

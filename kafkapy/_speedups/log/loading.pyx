@@ -128,12 +128,12 @@ cdef void load_segments(LogState* log, LogHistory* history, int64_t recovery_poi
                 # The cut follows the removal of the segments behind: a crash in between must find the hole again.
                 out.kept = <int64_t>i + 1
                 return
-            if s.records.fd >= 0 and cut == 0:
-                give_back(<int>s.records.fd, s.size)
             if cut:
                 out.failure = file_truncate(<int>s.records.fd, s.size)
                 if out.failure:
                     return
+            elif s.records.fd >= 0:
+                give_back(<int>s.records.fd, s.size)
             # Written, not mapped: most logs are idle after a start.
             index_trim(&s.offset_index.file, False)
             index_trim(&s.time_index.file, False)

@@ -50,7 +50,7 @@ def leaders_die(directory: Path, deaths: int, seed: int) -> Counter[str]:
             cluster.wait_until_in_sync()
             goes_on(100)
         queue.finish()
-        return queue.check() + Counter({"leaders killed": deaths})
+        return queue.check(leaders_move=True) + Counter({"leaders killed": deaths})
 
 
 def counted(directory: Path, deaths: int, seed: int) -> Counter[str]:
