@@ -87,11 +87,13 @@ cluster: build
 
 # --- checking -----------------------------------------------------------------------------------------------------
 
-# Lint and both parts of the tests run whatever the others say; pytest's summaries come last.
+# Lint and both parts of the tests run whatever the others say; what failed stands in the last lines.
 test: build $(STAMPS)/test-venv $(STAMPS)/spark $(STAMPS)/console
 	@scripts/system-packages test
 	@lint=0; $(MAKE) --no-print-directory lint || { lint=1; echo 'make lint FAILED (see above); the tests run all the same'; }; \
-	$(BIN)/python scripts/run_tests.py $(ARGS) && exit $$lint
+	tests=0; $(BIN)/python scripts/run_tests.py $(ARGS) || tests=$$?; \
+	[ $$lint = 0 ] || echo 'make lint FAILED (see the beginning)'; \
+	exit $$(( lint || tests ))
 
 # What is near to a change; `make test` is for all of it. ARGS=--list names the tests, ARGS="--since HEAD" takes what is not committed.
 quick: build $(STAMPS)/test-venv

@@ -2,8 +2,9 @@
 
     scripts/run_tests.py [arguments for pytest]
 
-Each part closes with pytest's own line, and both run whatever the other says. The exit code is that of the first part
-that failed. `-m` among the arguments narrows both parts, `-n` sets the number of processes of the first.
+Each part closes with pytest's own line, and both run whatever the other says. What failed in either stands in the last
+lines. The exit code is that of the first part that failed. `-m` among the arguments narrows both parts, `-n` sets the
+number of processes of the first.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a process may need at most: it can have a Spark session and a broker.
 MEMORY_OF_WORKER = 3 << 30
 NOTHING_RAN = 5
 DEFAULT_MARKERS = "not soak"
+# Of the last lines: a reader may have no more than the end of the output.
+SHOWN_FAILURES = 15
+SHOWN_CHARACTERS = 300
 
 
 def workers() -> int:
@@ -46,14 +52,34 @@ def exit_code(codes: list[int]) -> int:
     return failed[0] if failed else min(codes)
 
 
+def failures(report: Path) -> list[str]:
+    """A line for each test that failed, of pytest's report in the form of JUnit; none where pytest wrote no report."""
+    if not report.exists():
+        return []
+    lines = []
+    for test in ElementTree.parse(report).iter("testcase"):
+        for outcome in (*test.iter("failure"), *test.iter("error")):
+            message = " ".join(outcome.get("message", "").split())[:SHOWN_CHARACTERS]
+            lines.append(f"FAILED {test.get('classname')}::{test.get('name')}: {message}")
+    return lines
+
+
 def main(arguments: list[str]) -> int:
     """Run both parts."""
-    codes = []
-    for part in parts(arguments):
-        codes.append(subprocess.run([sys.executable, "-m", "pytest", *part], cwd=ROOT).returncode)
-        # Ctrl-C ends all of it.
-        if codes[-1] == 2:
-            break
+    codes: list[int] = []
+    failed: list[str] = []
+    with tempfile.TemporaryDirectory() as directory:
+        for part in parts(arguments):
+            report = Path(directory) / f"{len(codes)}.xml"
+            command = [sys.executable, "-m", "pytest", f"--junitxml={report}", *part]
+            codes.append(subprocess.run(command, cwd=ROOT).returncode)
+            failed += failures(report)
+            # Ctrl-C ends all of it.
+            if codes[-1] == 2:
+                break
+    if len(failed) > SHOWN_FAILURES:
+        failed[SHOWN_FAILURES:] = [f"and {len(failed) - SHOWN_FAILURES} more (see above)"]
+    print(*failed, sep="\n", end="\n" if failed else "")
     return exit_code(codes)
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_java():
 
 
 class Run:
-    """One run: its exit code, what pytest printed last in each part, and the tests in the order they ran."""
+    """One run: its exit code, what pytest printed last in each part, the lines below that, and what ran."""
 
     def __init__(self, directory: Path, *arguments: str, failing: str = "") -> None:
         known = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -68,6 +69,8 @@ class Run:
         self.code = done.returncode
         closing = [line.strip("= ") for line in done.stdout.splitlines() if line.startswith("=") and " in " in line]
         self.closing = [line.partition(" in ")[0] for line in closing]
+        lines = done.stdout.splitlines()
+        self.last = lines[max(number for number, line in enumerate(lines, 1) if line.startswith("=")) :]
         ran = directory / "ran"
         self.ran = [line.split() for line in ran.read_text().splitlines()] if ran.exists() else []
         ran.unlink(missing_ok=True)
@@ -97,6 +100,19 @@ def test_both_parts_run_and_either_fails_the_whole(directory: Path, failing: str
     assert run.code == 1
     assert len(run.ran) == 6
     assert run.closing[0] == closing
+    test = {"many2": "test_it::test_many[2]", "a": "test_it::test_a"}[failing]
+    assert [line.partition(": ")[::2] for line in run.last] == [(f"FAILED {test}", ANY)]
+    assert "AssertionError" in run.last[0]
+
+
+def test_few_of_many_failures_are_named_last(directory: Path) -> None:
+    parametrized = "@pytest.mark.parametrize('number', range(20))\ndef test_it(number):"
+    many = f"import pytest\n\n\n{parametrized}\n    assert not 'x' * 999\n"
+    (directory / "test_it.py").write_text(many)
+    run = Run(directory, "-n", "2")
+    assert run.last[-1] == "and 5 more (see above)"
+    assert len(run.last) == 16
+    assert max(map(len, run.last)) < 400
 
 
 def test_a_part_without_tests_fails_nothing_unless_both_are(directory: Path) -> None:
