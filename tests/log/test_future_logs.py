@@ -27,10 +27,12 @@ from log.moving import (
 )
 
 from kafkapy._speedups.base.event_queue import EventQueue
+from kafkapy._speedups.log import open_files
 from kafkapy._speedups.records.memory_records import Record
 from kafkapy._speedups.testing.log_waiter import HIGH_WATERMARK, LogWaiter
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import KafkaStorageError, LogDirNotFoundError
+from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.cleaner import Cleaner
 from kafkapy.log.cleaner_manager import log_to_clean
 from kafkapy.log.future_logs import Progress
@@ -197,6 +199,53 @@ def test_an_append_sleeps_while_a_swap_holds_it_back(manage: Any, batch: Any) ->
         manager.futures.advance(TP, 1)
     assert min(spent) < 0.2
     assert move(manager) is Progress.DONE
+
+
+def test_readers_open_any_number_of_segments_during_a_swap(
+    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Far more than may be open: those of the old and the new directory are closed and opened again meanwhile."""
+    before = open_files.open_count()
+    open_files.set_limit(before + 12, 4)
+    request.addfinalizer(lambda: open_files.set_limit(0, 0))
+    manager = manage()
+    log = lead(manager, segment_bytes="300")
+    count = 100
+    for number in range(count):
+        log.append_as_leader(batch(value=b"%03d" % number * 60), api_version=9)
+        log.prepare_segment()
+    assert len(log.segments()) == count
+    reads: list[int] = []
+
+    def read_all() -> None:
+        reads.append(0)
+        for number in range(count):
+            assert b"%03d" % number * 60 in log.read(number, 1 << 16, isolation=2)[0]
+            assert open_files.open_count() <= before + 16
+            reads[-1] += 1
+
+    rename = LocalBackend.rename_log
+
+    def rename_and_read(*arguments: Any) -> None:
+        rename(*arguments)
+        read_all()
+
+    monkeypatch.setattr(LocalBackend, "rename_log", rename_and_read)
+    manager.futures.create(TP, elsewhere(manager))
+    while manager.futures.position(TP) < count:
+        assert manager.futures.advance(TP, 1) is Progress.COPYING
+    copy = manager.futures.get(TP).copy
+    assert copy.begin_swap()
+    try:
+        read_all()
+    finally:
+        copy.cancel_swap(log.storage)
+    read_all()
+    log.append_as_leader(batch(value=b"more"), api_version=9)
+    assert move(manager) is Progress.DONE
+    read_all()
+    log.append_as_leader(batch(value=b"more"), api_version=9)
+    assert reads == [count] * 5
 
 
 def test_a_move_is_given_up_or_goes_elsewhere(manage: Any, batch: Any) -> None:

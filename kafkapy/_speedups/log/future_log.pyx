@@ -36,6 +36,7 @@ from kafkapy._speedups.log.layout cimport (
     Waiter,
 )
 from kafkapy._speedups.log.legacy cimport LEGACY_APPENDED, LEGACY_WAITS, LegacyStatus, append_legacy
+from kafkapy._speedups.log.open_files cimport close_taken, take_files_locked
 from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.producer_state cimport ORIGIN_REPLICATION
 from kafkapy._speedups.log.read cimport read_batches
@@ -63,6 +64,7 @@ from kafkapy._speedups.records.record_batch cimport (
 cdef enum:
     PIECE = 1 << 20                 # bytes read at once
     NO_LIMIT = 0x7FFFFFFFFFFFFFFF
+    OWN_AND_THE_LOGS = 2            # references to a segment that a swap replaces
 
 CAUGHT_UP = COPY_CAUGHT_UP
 MORE = COPY_MORE
@@ -159,6 +161,10 @@ cdef class FutureLogCopy:
                     failure = 0 if self.moving.empty() else directory_moves(self.moving)
                     if failure:
                         self.moving.clear()
+                    elif not self.moving.empty():
+                        pthread_mutex_lock(&log.mutex)
+                        private_of(log).reopens = True
+                        pthread_mutex_unlock(&log.mutex)
                 if outcome != COPY_CAUGHT_UP or failure:
                     self.go_on()
         if failure:
@@ -174,6 +180,7 @@ cdef class FutureLogCopy:
         cdef SegmentState* prepared
         cdef SegmentState* unused
         cdef vector[Waiter] woken
+        cdef vector[int] taken
         cdef string directory = storage.directory.encode()
         cdef string path
         cdef size_t i
@@ -197,6 +204,10 @@ cdef class FutureLogCopy:
                 prepared.records.path = path
             pthread_mutex_lock(&private_of(log).aborted_file)
             pthread_mutex_lock(&log.mutex)
+            # Readers of the new segments may need as many descriptors.
+            if private_of(log).reopens:
+                take_files_locked(&log.segments, OWN_AND_THE_LOGS, &taken)
+            private_of(log).reopens = False
             log.segments.swap(segments)
             unused = log.prepared
             log.prepared = prepared
@@ -221,10 +232,11 @@ cdef class FutureLogCopy:
             pthread_mutex_unlock(&log.mutex)
             pthread_mutex_unlock(&private_of(log).aborted_file)
             pthread_mutex_unlock(&private_of(log).sealing)
+            close_taken(&taken)
             fire(&woken)
             self.swapping = False
             segment_unref(unused)
-            self.release_replaced(2)        # ours and the log's
+            self.release_replaced(OWN_AND_THE_LOGS)
             for i in range(segments.size()):
                 segment_unref(segments[i])
 
@@ -237,6 +249,9 @@ cdef class FutureLogCopy:
 
     cdef void go_on(self) noexcept nogil:
         self.swapping = False
+        pthread_mutex_lock(&self.log.state.mutex)
+        private_of(self.log.state).reopens = False
+        pthread_mutex_unlock(&self.log.state.mutex)
         resume_appends(self.log.state)
         pthread_mutex_unlock(&private_of(self.log.state).sealing)
         self.release_replaced(0)

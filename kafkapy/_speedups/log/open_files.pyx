@@ -42,10 +42,10 @@ cdef void forget_log(LogState* log) noexcept nogil:
     pthread_mutex_unlock(&registry)
 
 
-cdef void take_if_idle(SegmentState* s, bint every, vector[int]* taken) noexcept nogil:
-    """Takes the descriptor of an idle segment, under the log's mutex. A segment that grew since the last check stays
-    open, the first time."""
-    if s.fd < 0 or s.path.empty() or atomic_load(&s.references) != 1:
+cdef void take_if_idle(SegmentState* s, int64_t own, bint every, vector[int]* taken) noexcept nogil:
+    """Takes the descriptor of a segment that has no more than `own` references, under the log's mutex. A segment that
+    grew since the last check stays open, the first time."""
+    if s.fd < 0 or s.path.empty() or atomic_load(&s.references) != own:
         return
     if s.seen_size != s.size and not every:
         s.seen_size = s.size
@@ -58,6 +58,7 @@ cdef int64_t close_idle_files(int64_t most) noexcept nogil:
     global hand
     cdef vector[int] taken
     cdef LogState* log
+    cdef int64_t own
     cdef size_t visited, i
     pthread_mutex_lock(&registry)
     for visited in range(2 * logs.size()):
@@ -67,19 +68,31 @@ cdef int64_t close_idle_files(int64_t most) noexcept nogil:
         log = logs[hand]
         if pthread_mutex_trylock(&log.mutex) != 0:
             continue
-        # During the renames, paths may be those of other files.
-        if not (private_of(log).rolling or private_of(log).loading or log.deleted):
+        # During other renames, paths may be those of other files.
+        own = 2 if private_of(log).reopens else 1
+        if not ((private_of(log).rolling and own == 1) or private_of(log).loading or log.deleted):
             for i in range(log.segments.size()):
                 if <int64_t>taken.size() < most:
-                    take_if_idle(log.segments[i], visited >= logs.size(), &taken)
-            if log.prepared != NULL and <int64_t>taken.size() < most:
-                take_if_idle(log.prepared, visited >= logs.size(), &taken)
+                    take_if_idle(log.segments[i], own, visited >= logs.size(), &taken)
+            if log.prepared != NULL and <int64_t>taken.size() < most and own == 1:
+                take_if_idle(log.prepared, own, visited >= logs.size(), &taken)
         pthread_mutex_unlock(&log.mutex)
     pthread_mutex_unlock(&registry)
-    for i in range(taken.size()):
-        close(taken[i])
-        segment_file_closed()
+    close_taken(&taken)
     return <int64_t>taken.size()
+
+
+cdef void take_files_locked(const vector[SegmentState*]* segments, int64_t own, vector[int]* taken) noexcept nogil:
+    cdef size_t i
+    for i in range(segments.size()):
+        take_if_idle(segments[0][i], own, True, taken)
+
+
+cdef void close_taken(const vector[int]* taken) noexcept nogil:
+    cdef size_t i
+    for i in range(taken.size()):
+        close(taken[0][i])
+        segment_file_closed()
 
 
 cdef void make_room() noexcept nogil:

@@ -53,6 +53,8 @@ cdef cppclass LogPrivate:
     bint loading                # the thread that made the log reads its files
     size_t watched_at           # place in the table of open_files.pyx
     bint rolling                # a roll renames its file outside the mutex: appends park, others wait
+    bint reopens                # while rolling: files open again under their old paths, also after the renames
+                                # (records/moved_directories.pxd); the move has a second reference to each segment
     bint writing                # an append has its turn: it writes outside the mutex and changes the state afterwards
     bint turn_is_slow           # a thread waited too long for that turn: later appends park at once
     int64_t turns               # number of turns

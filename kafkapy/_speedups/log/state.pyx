@@ -112,6 +112,7 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.history.producers = producer_state_new(producer_expiration_ms)
     own.directory = directory
     own.rolling = False
+    own.reopens = False
     own.loading = False
     own.writing = False
     own.turn_is_slow = False
