@@ -22,6 +22,10 @@ W1_UNPINNED = ((64 << 10, 1, 12, "none"), (1 << 20, 1, 12, "none"))
 CONNECTIONS_OF_ONE_PARTITION = 4
 
 
+W2_CELLS = [(1, 1), (64, 1), (64, 64), (512, 1)]
+"""(connections, partitions)"""
+
+
 class Cell:
     """One combination to measure: owns its frames; `round(broker)` gives a callable for one round."""
 
@@ -117,10 +121,12 @@ def batches(session: Session) -> None:
 
 
 def requests(session: Session) -> None:
-    """W2: one 100-byte record a request."""
+    """W2: one 100-byte record a request, to one partition, or each connection to a partition of its own."""
     small = record_batch([value(100, random.Random(1))])
     for pinned in (True,) if session.smoke else (True, False):
         with session.running(pinned=pinned) as brokers, session.folder("frames") as folder:
-            for connections in (64,) if session.smoke or not pinned else (1, 64, 512):
-                cell = Cell(session, folder, [small], 1, connections, 1)
-                _measure(session, brokers, cell, f"{connections} connection{'s' if connections > 1 else ''}", pinned)
+            for connections, partitions in ((64, 1),) if session.smoke or not pinned else W2_CELLS:
+                cell = Cell(session, folder, [small] * partitions, 1, connections, 1)
+                name = f"{connections} connection{'s' if connections > 1 else ''}"
+                name += f", {partitions} partitions" if partitions > 1 else ""
+                _measure(session, brokers, cell, name, pinned)

@@ -18,6 +18,7 @@ from log_oracle import Batch, check_derived, check_time, parse_batches, read_all
 from kafkapy._speedups.log.cleaner import CleaningStopped
 from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy._speedups.records.reservation import set_reservation
+from kafkapy._speedups.testing.group_append import append_group
 from kafkapy.controller.leader_epochs import LogAtStart, next_epoch
 from kafkapy.errors import KafkaStorageError
 from kafkapy.log.backends.local import LocalBackend
@@ -138,6 +139,28 @@ class Context:
                            + self.log.leader_epoch.to_bytes(4, "big") + batch.data[16:])
                    for batch in parse_batches(data)]  # fmt: skip
         self.note(history=self.now.history + tuple(stamped))
+
+    def append_group(self, count: int, **how: Any) -> None:
+        """So many batches with one write. What that leaves to single appends follows."""
+        batches = []
+        for _ in range(count):
+            self.number += 1
+            self.clock += 10
+            batches.append(make_batch(2, value=b"%06d" % self.number * 3, timestamp=self.clock, **how))
+        end = self.log.log_end_offset
+        self.attempts |= {(end + 2 * k, data[21:]) for data in batches for k in range(count)}
+        self.note()
+        answers = append_group(self.log, batches)
+        epoch = self.log.leader_epoch.to_bytes(4, "big")
+        written = [
+            data for (decided, error, _), data in zip(answers, batches, strict=True) if decided and error == 0
+        ]
+        for base, data in enumerate(written):
+            [batch] = parse_batches((end + 2 * base).to_bytes(8, "big") + data[8:12] + epoch + data[16:])
+            self.note(history=(*self.now.history, batch))
+        for (decided, _, _), data in zip(answers, batches, strict=True):
+            if not decided:
+                self.append(data)
 
     def roll(self) -> None:
         self.attempt(self.log.roll)
@@ -417,6 +440,24 @@ def append_roll_flush(c: Context) -> None:
     c.flush()
 
 
+def group_append(c: Context) -> None:
+    if not c.attempt(c.open):
+        return
+    for number in range(5):
+        c.append_group(1 + number % 4)
+        c.append()
+        if number == 1:
+            c.flush()
+        if number == 3:
+            c.roll()
+            c.after_roll()
+    c.flush()
+    c.append_group(3)
+    c.truncate(c.now.end - 3)
+    c.append_group(2)
+    c.stop()
+
+
 class AheadContext(Context):
     """Segments reserve disk space from 100 bytes on."""
 
@@ -599,6 +640,7 @@ class Scenario:
 
 SCENARIOS = {
     "append, roll, flush": Scenario(nothing, append_roll_flush),
+    "group append": Scenario(nothing, group_append),
     "space ahead": Scenario(nothing, space_ahead, AheadContext),
     "transactions": Scenario(nothing, transactions),
     "truncation": Scenario(some_segments, truncate),

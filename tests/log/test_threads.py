@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from kafkapy._speedups.records import record_batch
+from kafkapy._speedups.testing.group_append import append_group
 from kafkapy._speedups.testing.log_waiter import HIGH_WATERMARK, LOG_END, LogWaiter
 from kafkapy.errors import KafkaError
 
@@ -82,6 +84,57 @@ def test_concurrent_appends_reads_rolls_and_deletes(logs: Any, batch: Any) -> No
 
     run([append(0), append(1), read, read, maintain])
     assert sorted(taken[0] + taken[1]) == list(range(0, log.log_end_offset, 2))
+
+
+def test_groups_of_appends_beside_single_ones(logs: Any, batch: Any) -> None:
+    """Each is there once, in the order that its thread was told."""
+    log = logs.open(segment_bytes=100_000, index_interval_bytes=200)
+    until = time.monotonic() + SECONDS
+    taken: list[list[int]] = [[] for _ in range(4)]
+
+    def alone(which: int, number: int) -> int:
+        return int(log.append_as_leader(batch(value=b"%d %d" % (which, number)), api_version=9)[0])
+
+    def append(which: int, size: int) -> Any:
+        def work() -> None:
+            while time.monotonic() < until and log.log_end_offset < MOST_OFFSETS:
+                own = taken[which]
+                numbers = range(len(own), len(own) + size)
+                if size == 1:
+                    own.append(alone(which, numbers[0]))
+                    continue
+                answers = append_group(log, [batch(value=b"%d %d" % (which, number)) for number in numbers])
+                for number, (decided, error, base) in zip(numbers, answers, strict=True):
+                    assert error == 0
+                    own.append(base if decided else alone(which, number))
+
+        return work
+
+    def read() -> None:
+        offset = 0
+        while time.monotonic() < until:
+            data = log.read(offset, 5000, isolation=0)[0]
+            while data:
+                status, header = record_batch.parse_header(data)
+                if status != record_batch.OK or header["size"] > len(data):
+                    break
+                assert record_batch.check_crc(data[: header["size"]])
+                assert header["base_offset"] == offset
+                offset += 1
+                data = data[header["size"] :]
+
+    def maintain() -> None:
+        while time.monotonic() < until:
+            log.roll()
+            log.flush()
+            time.sleep(0.01)
+
+    run([append(0, 20), append(1, 7), append(2, 1), append(3, 1), read, maintain])
+    assert sorted(chain(*taken)) == list(range(log.log_end_offset))
+    assert any(taken[:2])
+    for which, offsets in enumerate(taken):
+        for number, offset in enumerate(offsets):
+            assert b"%d %d" % (which, number) in log.read(offset, 1, isolation=0)[0]
 
 
 def test_no_wake_up_is_lost(logs: Any, batch: Any) -> None:

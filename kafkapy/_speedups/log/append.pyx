@@ -170,8 +170,6 @@ cdef bint must_verify_locked(LogState* log, const BatchHeader* header, const App
 
 cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64_t size, vector[CheckedBatch]* batches,
                        int origin, bint* aborted, int64_t* messages) noexcept nogil:
-    """Stamps offsets, writes the batches, and applies them to all derived state. 0 or an errno. The caller holds the
-    mutex, but the write releases it; the caller also holds a reference to the segment."""
     cdef int64_t offset = log.log_end_offset, position = active.size
     cdef int64_t max_timestamp = -1, offset_of_max = -1, newest_record = -1
     cdef CheckedBatch* batch
@@ -240,6 +238,26 @@ cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64
     if active.size > log.config.segment_bytes // 2:
         want_segment_locked(log)
     return 0
+
+
+cdef const char* write_failed_locked(LogState* log, int failure, vector[Waiter]* woken) noexcept nogil:
+    cdef const char* message = "Descriptors or memory are short: try again."
+    if not is_shortage(failure):
+        set_offline_locked(log, failure, "append failed")
+        message = "The log directory met a disk error."
+    take_waiters_locked(log, log.offline_errno != 0, woken)
+    return message
+
+
+cdef bint written_locked(LogState* log, SegmentState* active, int origin, vector[Waiter]* woken) noexcept nogil:
+    cdef bint index_waits = active.index_waits
+    active.index_waits = False
+    if origin != ORIGIN_REPLICATION:
+        advance_high_watermark_locked(log)
+    update_last_stable_offset_locked(log)
+    if not log.waiters.empty():
+        take_waiters_locked(log, False, woken)
+    return index_waits
 
 
 cdef bint append_commits_at_once(LogState* log) noexcept nogil:
@@ -446,27 +464,16 @@ cdef AppendStatus append_batches(LogState* log, uint8_t* data, int64_t size, con
             break
         verdict = write_in_turn(log, active, data, size, &batches, origin, &aborted, &messages)
         if verdict:
-            if is_shortage(verdict):
-                refuse(result, ERROR_KAFKA_STORAGE_ERROR, "Descriptors or memory are short: try again.")
-            else:
-                set_offline_locked(log, verdict, "append failed")
-                refuse(result, ERROR_KAFKA_STORAGE_ERROR, "The log directory met a disk error.")
-            take_waiters_locked(log, log.offline_errno != 0, &woken)
+            refuse(result, ERROR_KAFKA_STORAGE_ERROR, write_failed_locked(log, verdict, &woken))
             status = LOG_REFUSED
             segment_unref(active)
             break
-        index_waits = active.index_waits
-        active.index_waits = False
         result.base_offset = batches.front().header.base_offset
         result.last_offset = last_offset
         result.required_high_watermark = last_offset + 1
         if config.log_append_time and origin != ORIGIN_REPLICATION:
             result.log_append_time_ms = options.now_ms
-        if origin != ORIGIN_REPLICATION:
-            advance_high_watermark_locked(log)
-        update_last_stable_offset_locked(log)
-        if not log.waiters.empty():
-            take_waiters_locked(log, False, &woken)
+        index_waits = written_locked(log, active, origin, &woken)
         break
     if private_of(log).turn_queue or private_of(log).next_turn.owner != NULL:
         leave_turn_locked(log, waiter, &woken)

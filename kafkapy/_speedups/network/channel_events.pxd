@@ -1,6 +1,6 @@
 """What epoll reports of a connection that is past its TLS handshake: bytes, room for a reply, the peer's end."""
 
-from kafkapy._speedups.network.channel_handler cimport ProcessorState
+from kafkapy._speedups.network.processor_state cimport ProcessorState
 from kafkapy._speedups.network.selector cimport KafkaChannel
 
 # Reads what has come and handles the whole frames in it, up to READ_TURN bytes.

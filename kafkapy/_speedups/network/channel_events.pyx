@@ -6,7 +6,6 @@ from libc.stdint cimport int64_t
 from kafkapy._speedups.base.epoll cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from kafkapy._speedups.base.posix cimport atomic_count_alone
 from kafkapy._speedups.network.channel_handler cimport (
-    READ_TURN,
     channel_be_ready,
     channel_close,
     channel_handle_frames,
@@ -16,6 +15,7 @@ from kafkapy._speedups.network.channel_handler cimport (
 from kafkapy._speedups.network.connection cimport CLOSED_BY_BROKER, CLOSED_BY_PEER, LEVEL_INFO
 from kafkapy._speedups.network.frame_reader cimport reader_fill
 from kafkapy._speedups.network.memory_pool cimport pool_available
+from kafkapy._speedups.network.processor_state cimport READ_TURN
 from kafkapy._speedups.network.selector cimport MUTE_MEMORY, MUTE_THROTTLED, selector_touch, selector_want
 
 

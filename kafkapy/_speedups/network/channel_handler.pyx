@@ -8,7 +8,7 @@ from libc.string cimport memset, strerror
 from libcpp.unordered_map cimport unordered_map
 from posix.unistd cimport close
 
-from kafkapy._speedups.base.blocking cimport NetworkThread, become_spare, is_alone, network_thread
+from kafkapy._speedups.base.blocking cimport NetworkThread, become_spare, is_alone
 from kafkapy._speedups.base.epoll cimport EPOLLIN, EPOLLOUT
 from kafkapy._speedups.base.posix cimport (
     atomic_add,
@@ -72,15 +72,24 @@ from kafkapy._speedups.network.frame_reader cimport (
     reader_release,
     reader_stash,
 )
+from kafkapy._speedups.network.left_behind cimport finish_alone, may_be_left, request_leave
 from kafkapy._speedups.network.mailbox cimport MAIL_SENT, Mailbox, mailbox_post_token
 from kafkapy._speedups.network.pending_request cimport (
     PendingRequest,
     pending_new,
     pending_ref,
-    pending_return,
     pending_unref,
     pending_unref_keep,
     pending_work,
+)
+from kafkapy._speedups.network.processor_state cimport (
+    COPIED_FRAME,
+    DOING_REQUEST,
+    DOING_SEND,
+    FRAMES_A_TURN,
+    Due,
+    Gathered,
+    may_gather,
 )
 from kafkapy._speedups.network.purgatory cimport purgatory_add, purgatory_remove
 from kafkapy._speedups.network.request_channel cimport channel_push
@@ -107,6 +116,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     API_SASL_AUTHENTICATE,
     ASK_QUOTAS,
     OUTCOME_ASK,
+    OUTCOME_GATHERED,
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
     OUTCOME_PYTHON,
@@ -228,56 +238,6 @@ cdef void channel_say_farewell(ProcessorState* p, KafkaChannel* channel) noexcep
     channel.send_api = API_SASL_AUTHENTICATE
     channel.send_received_ns = monotonic_ns()
     channel_write(p, channel)
-
-
-# ---- threads that are left behind ----------------------------------------------------------------------------------
-
-cdef inline NetworkThread* may_be_left(ProcessorState* p, KafkaChannel* channel, int what,
-                                       bint in_place) noexcept nogil:
-    """From here on the calling thread may lose the Processor, until it ends that permission (may_leave); it must then
-    check whether it has. NULL: this thread never does."""
-    cdef NetworkThread* thread = network_thread()
-    if thread == NULL or p.last_chance:
-        return NULL
-    p.doing = what
-    p.doing_for = channel
-    p.doing_in_place = in_place
-    thread.may_leave = True
-    return thread
-
-
-cdef bint channel_separate(ProcessorState* p) noexcept nogil:
-    cdef KafkaChannel* channel = p.doing_for
-    cdef PendingRequest* pending = channel.request
-    # Frames behind the current one.
-    if p.reader.start != p.reader.end and reader_stash(&p.reader, channel) < 0:
-        return False
-    p.reader.start = p.reader.end = 0
-    if p.doing == DOING_SEND:
-        channel.away = True
-        p.sending[channel.info.id] = p.now_ns
-        selector_want(&p.selector, channel, channel.interest & ~EPOLLOUT)
-    else:
-        if p.doing_in_place:
-            if reader_donate(&p.reader, channel, pending) < 0:
-                return False
-        p.in_flight[pending.frame.token] = channel
-        pending.away = True
-        pending.woken = False
-        pending_ref(pending)
-    atomic_add(&p.alone, 1)
-    return True
-
-
-cdef void finish_alone(ProcessorState* p, PendingRequest* pending, const Outcome* outcome,
-                       NetworkThread* thread) noexcept nogil:
-    """Ends a thread that has lost the Processor and knows only the request. Does not return."""
-    pending.outcome = outcome[0]
-    pending.parked = outcome.parked
-    pending_return(pending)
-    pending_unref(pending)
-    atomic_add(&p.alone, -1)
-    become_spare(thread)
 
 
 # ---- replies ---------------------------------------------------------------------------------------------------------
@@ -434,10 +394,7 @@ cdef void hand_to_worker(ProcessorState* p, KafkaChannel* channel) noexcept nogi
         pending_work(pending)
         request_resume(p, channel, False)
         return
-    p.in_flight[pending.frame.token] = channel
-    pending.away = True
-    pending.woken = False
-    pending_ref(pending)
+    request_leave(p, channel)
     worker_pool_submit(p.workers, pending)
 
 
@@ -490,6 +447,13 @@ cdef void carry_out(ProcessorState* p, KafkaChannel* channel, Outcome* outcome) 
         purgatory_add(&p.purgatory, &pending.wait, outcome.deadline_ns)
         atomic_count_alone(&p.delayed[api], 1)
         return
+    if outcome.kind == OUTCOME_GATHERED:
+        pending.parked = outcome.parked
+        pending.parked_ns = 0
+        if p.gathered.empty():
+            p.gathered_ns = p.now_ns
+        p.gathered.push_back(Gathered(channel, outcome.group))
+        return
     pending.parked = NULL
     if outcome.kind == OUTCOME_PYTHON:
         pending.api = NULL
@@ -521,8 +485,9 @@ cdef void request_resume(ProcessorState* p, KafkaChannel* channel, bint timed_ou
     cdef NetworkThread* thread
     memset(&outcome, 0, sizeof(outcome))
     leave_purgatory(p, pending)
-    pending.remote_ns += started - pending.parked_ns
-    atomic_count(&counters.remote_ns, started - pending.parked_ns)
+    if pending.parked_ns:
+        pending.remote_ns += started - pending.parked_ns
+        atomic_count(&counters.remote_ns, started - pending.parked_ns)
     pending.quota.spent_ns = pending.local_ns
     pending.quota.step_ns = started
     thread = may_be_left(p, channel, DOING_REQUEST, False)
@@ -645,6 +610,8 @@ cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t
             hand_to_python(p, channel)
         return
     memset(&outcome, 0, sizeof(outcome))
+    # With a frame of its own, behind which no other is at hand, among the events of several connections.
+    pending.frame.gathers = (not in_place and p.reader.start == p.reader.end and may_gather(p))
     thread = may_be_left(p, channel, DOING_REQUEST, in_place)
     pending.api.handle(p.plane, &pending.frame, &outcome)
     if thread != NULL:

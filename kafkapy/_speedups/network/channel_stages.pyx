@@ -14,7 +14,6 @@ from kafkapy._speedups.base.tls cimport TlsContextState, tls_context_unref
 from kafkapy._speedups.base.tls_transport cimport tls_cipher_suite, tls_peer_certificate, tls_protocol, transport_tls
 from kafkapy._speedups.base.transport cimport transport_plaintext, transport_read_event
 from kafkapy._speedups.network.channel_handler cimport (
-    Due,
     channel_be_ready,
     channel_close,
     channel_finish,
@@ -33,6 +32,7 @@ from kafkapy._speedups.network.connection cimport (
 )
 from kafkapy._speedups.network.frame_guard cimport guard_lift
 from kafkapy._speedups.network.pending_request cimport PendingRequest, pending_new
+from kafkapy._speedups.network.processor_state cimport Due
 from kafkapy._speedups.network.selector cimport (
     MUTE_REQUEST,
     STAGE_HANDSHAKE,

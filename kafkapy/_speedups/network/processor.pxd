@@ -7,7 +7,7 @@ processor.pyx holds the loop, the mail, the time and the stop; channel_stages.py
 channel_handler.pyx hold the work on one connection.
 """
 
-from kafkapy._speedups.network.channel_handler cimport ProcessorState
+from kafkapy._speedups.network.processor_state cimport ProcessorState
 from kafkapy._speedups.network.request_channel cimport RequestChannel
 from kafkapy._speedups.network.worker_pool cimport WorkerPool
 

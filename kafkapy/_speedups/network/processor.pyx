@@ -27,7 +27,6 @@ from kafkapy._speedups.base.posix cimport (
 from kafkapy._speedups.base.send cimport send_free
 from kafkapy._speedups.network.channel_events cimport channel_event, channel_read
 from kafkapy._speedups.network.channel_handler cimport (
-    ProcessorState,
     channel_close,
     channel_count,
     channel_fail,
@@ -36,7 +35,6 @@ from kafkapy._speedups.network.channel_handler cimport (
     channel_handle_frames,
     channel_log_closing,
     channel_sent,
-    channel_separate,
     channel_start_reply,
     channel_unmute,
     request_begin,
@@ -70,6 +68,8 @@ from kafkapy._speedups.network.connection cimport (
 )
 from kafkapy._speedups.network.connection_quotas cimport quota_exceeded
 from kafkapy._speedups.network.frame_reader cimport reader_close, reader_open
+from kafkapy._speedups.network.gathering cimport settle_gathered, settle_if_due
+from kafkapy._speedups.network.left_behind cimport channel_separate
 from kafkapy._speedups.network.mailbox cimport (
     MAIL_AUTHENTICATED,
     MAIL_BEGIN,
@@ -92,6 +92,7 @@ from kafkapy._speedups.network.mailbox cimport (
 )
 from kafkapy._speedups.network.memory_pool cimport pool_add_listener, pool_available, pool_remove_listener
 from kafkapy._speedups.network.pending_request cimport PendingRequest
+from kafkapy._speedups.network.processor_state cimport ProcessorState
 from kafkapy._speedups.network.purgatory cimport PurgatoryEntry, purgatory_next_deadline, purgatory_pop_expired
 from kafkapy._speedups.network.request_channel cimport RequestChannel, channel_signal
 from kafkapy._speedups.network.request_times cimport times_read
@@ -259,10 +260,12 @@ cdef void look_at_ready(ProcessorState* p) noexcept nogil:
         channel.is_ready = False
         if channel.ahead != NULL and not channel.mute:
             channel_handle_frames(p, channel)
+        settle_if_due(p)
         if channel.closed or channel.mute or channel.ahead != NULL:
             continue
         if channel.transport.functions.pending(&channel.transport) > 0:
             channel_read(p, channel)
+    settle_gathered(p)
     p.looking.clear()
     p.look_next = 0
 
@@ -391,6 +394,8 @@ cdef void take_events(ProcessorState* p) noexcept nogil:
     cdef unsigned int events
     cdef int64_t looked
     cdef int pushed
+    if p.gather_rest:
+        p.gather_rest -= 1
     while p.event_next < p.selector.ready:
         looked = p.now_ns
         channel = <KafkaChannel*>p.selector.events[p.event_next].data.ptr
@@ -409,8 +414,10 @@ cdef void take_events(ProcessorState* p) noexcept nogil:
             # The control loop is woken for several requests at once, but never waits for a request that is served here.
             if p.pushed and (p.pushed == pushed or p.pushed >= REQUESTS_HELD):
                 signal_channel(p)
+            settle_if_due(p)
             # The code that answers a request reads the clock after the reply is out.
             p.now_is_now = p.now_ns != looked
+    settle_gathered(p)
     p.selector.ready = 0
     p.event_next = 0
     if p.mailed or not p.ready.empty() or not p.mailbox.own_wakes.empty():

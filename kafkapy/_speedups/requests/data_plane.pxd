@@ -17,7 +17,10 @@ knows nothing of sockets:
     OUTCOME_WORKER     like ASK, but a thread of the worker pool runs `work(parked)`, then the request is resumed. Only
                        its MAIL_OUTCOME resumes it; a wake that arrives meanwhile is remembered.
     OUTCOME_PYTHON     Python serves the request from the start; the API has kept nothing of it
-    OUTCOME_RESUME     comes by MAIL_OUTCOME only: the other thread has finished its work, and the request is resumed
+    OUTCOME_RESUME     comes by MAIL_OUTCOME, or from `settle`: the request is resumed
+    OUTCOME_GATHERED   like PARKED without a deadline. Of the requests with the same outcome.group that this turn of the
+                       Processor finds, several are given to `settle`, which makes one write of their appends; a single
+                       one is resumed. Only with frame.gathers
 
 MAIL_OUTCOME carries out the outcome that another thread left in PendingRequest.outcome (network/pending_request.pxd).
 
@@ -160,6 +163,7 @@ cdef struct Frame:
     bint privileged                 # inter-broker listener
     QuotaUse* quota                 # the connection's quotas; NULL: none counts this request
     ConnectionEnd* end              # of its connection
+    bint gathers                    # the Processor has more requests at hand: OUTCOME_GATHERED may pay
 
 cdef enum OutcomeKind:
     OUTCOME_REPLY = 0
@@ -170,6 +174,7 @@ cdef enum OutcomeKind:
     OUTCOME_WORKER = 5
     OUTCOME_RESUME = 6
     OUTCOME_PYTHON = 7
+    OUTCOME_GATHERED = 8
 
 cdef struct Outcome:
     int kind
@@ -178,6 +183,7 @@ cdef struct Outcome:
     int64_t deadline_ns
     Ask* ask                        # owned by the parked state; valid until it is resumed or cancelled
     const char* message
+    const void* group               # of OUTCOME_GATHERED
 
 # The outcome that a handler starts from: the connection is closed without a message.
 cdef inline void outcome_clear(Outcome* outcome) noexcept nogil:
@@ -187,11 +193,15 @@ cdef inline void outcome_clear(Outcome* outcome) noexcept nogil:
     outcome.deadline_ns = 0
     outcome.ask = NULL
     outcome.message = NULL
+    outcome.group = NULL
 
 cdef inline bint outcome_keeps_frame(const Outcome* outcome) noexcept nogil:
     """Whether the request goes on with its frame after this turn."""
     return outcome.kind == OUTCOME_PARKED or outcome.kind == OUTCOME_ASK or outcome.kind == OUTCOME_WORKER
 
+
+cdef enum:
+    GROUP_MEMBERS = 64              # of gathered requests that go on together
 
 # The partition of a parked request's question. Borrowed from its log.
 cdef struct PartitionName:
@@ -215,6 +225,8 @@ cdef struct DataPlaneApi:
     void (*resume)(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil
     void (*cancel)(DataPlaneState* plane, void* parked) noexcept nogil
     void (*work)(void* parked) noexcept nogil       # a worker's part of an OUTCOME_WORKER; NULL: there is none
+    # Goes on with gathered requests of one group, at most GROUP_MEMBERS. NULL: there are none
+    void (*settle)(DataPlaneState* plane, void** parked, size_t count, Outcome* outcomes) noexcept nogil
     bint waits_for_records      # a long poll: a stop of the broker answers it with the present records, and a client
                                 # that has shut down its side ends it
     bint may_be_python          # its outcome may be OUTCOME_PYTHON

@@ -43,11 +43,14 @@ from kafkapy._speedups.requests.data_plane cimport (
     ASK_SELECT,
     ASK_VALIDATE,
     ASK_VERIFY,
+    GROUP_MEMBERS,
     OUTCOME_ASK,
     OUTCOME_CLOSE,
+    OUTCOME_GATHERED,
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
     OUTCOME_REPLY,
+    OUTCOME_RESUME,
     OUTCOME_WORKER,
     AuthorizationCache,
     ConnectionEnd,
@@ -57,6 +60,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     Frame,
     Outcome,
     PartitionName,
+    outcome_keeps_frame,
 )
 from kafkapy._speedups.requests.fetch.conversion cimport (
     fetch_give_records,
@@ -80,10 +84,12 @@ PARKED = "parked"
 ASK = "ask"
 CLOSE = "close"
 WORKER = "worker"
+GATHERED = "gathered"
+RESUME = "resume"
 
 cdef dict KINDS = {
     OUTCOME_REPLY: REPLY, OUTCOME_NO_REPLY: NO_REPLY, OUTCOME_PARKED: PARKED, OUTCOME_ASK: ASK,
-    OUTCOME_CLOSE: CLOSE, OUTCOME_WORKER: WORKER,
+    OUTCOME_CLOSE: CLOSE, OUTCOME_WORKER: WORKER, OUTCOME_GATHERED: GATHERED, OUTCOME_RESUME: RESUME,
 }
 
 
@@ -148,9 +154,10 @@ cdef class RequestDriver:
         del self.authorization
         data_plane_forget(&self.left)
 
-    def handle(self, int16_t api_key, int16_t api_version, int32_t correlation_id, client_id, bytes body):
+    def handle(self, int16_t api_key, int16_t api_version, int32_t correlation_id, client_id, bytes body,
+               bint gathers=False):
         """Hands a request over; ValueError for an API the data plane does not serve. The Exchange says what came of
-        it."""
+        it. `gathers`: as among other requests of one turn, so that it may be GATHERED."""
         cdef const DataPlaneApi* api = data_plane_api(api_key)
         if api == NULL:
             raise ValueError(f"the data plane does not serve api key {api_key}")
@@ -168,6 +175,7 @@ cdef class RequestDriver:
         if exchange.client_id is not None:
             exchange.frame.client_id = <const uint8_t*><const char*>(<bytes>exchange.client_id)
             exchange.frame.client_id_size = len(exchange.client_id)
+        exchange.frame.gathers = gathers
         exchange.frame.wake = count_wake
         exchange.wake_count = <int64_t*>calloc(1, sizeof(int64_t))
         if exchange.wake_count == NULL:
@@ -270,6 +278,7 @@ cdef class RequestDriver:
         frame.listener_index = self.listener_index
         frame.privileged = self.privileged
         frame.quota = NULL
+        frame.gathers = False
         self.quota.throttle_ms = 0
         if self.buckets.epoch >= 0:
             self.quota.buckets = &self.buckets
@@ -299,8 +308,8 @@ cdef class Exchange:
                 self.api.cancel(self.driver.plane.state, self.outcome.parked)
 
     cdef int settle(self) except -1:
-        self.is_open = (self.outcome.kind == OUTCOME_PARKED or self.outcome.kind == OUTCOME_ASK
-                        or self.outcome.kind == OUTCOME_WORKER)
+        self.is_open = (outcome_keeps_frame(&self.outcome) or self.outcome.kind == OUTCOME_GATHERED
+                        or self.outcome.kind == OUTCOME_RESUME)
         if self.outcome.kind == OUTCOME_REPLY:
             try:
                 self.frame_bytes = send_bytes(self.outcome.send)
@@ -312,7 +321,7 @@ cdef class Exchange:
 
     @property
     def kind(self):
-        """REPLY, NO_REPLY, PARKED, ASK, WORKER or CLOSE."""
+        """REPLY, NO_REPLY, PARKED, ASK, WORKER, CLOSE, GATHERED, or RESUME: `resume` follows at once."""
         return KINDS[self.outcome.kind]
 
     @property
@@ -395,6 +404,11 @@ cdef class Exchange:
             self.api.resume(self.driver.plane.state, parked, timed_out, &self.outcome)
         self.settle()
         return self
+
+    @property
+    def group(self):
+        """Of a GATHERED request: requests with the same number may go on together."""
+        return <uint64_t>self.outcome.group
 
     def work(self):
         """What a thread of the worker pool does with a request of the kind WORKER, and then the Processor. RuntimeError
@@ -497,6 +511,30 @@ cdef class Exchange:
         if not self.is_open or self.api_key != API_PRODUCE:
             raise RuntimeError("not a parked Produce")
         return 0
+
+
+def settle_group(list exchanges):
+    """What the Processor does with GATHERED requests of one group. ValueError for others, or for too many."""
+    cdef Outcome outcomes[GROUP_MEMBERS]
+    cdef void* parked[GROUP_MEMBERS]
+    cdef size_t count = len(exchanges), i
+    cdef Exchange exchange
+    cdef const DataPlaneApi* api = NULL
+    cdef DataPlaneState* plane = NULL
+    groups = {exchange.group for exchange in exchanges if exchange.kind == GATHERED}
+    if len(groups) != 1 or not 1 <= count <= GROUP_MEMBERS or any(e.kind != GATHERED for e in exchanges):
+        raise ValueError("not gathered requests of one group")
+    for i in range(count):
+        exchange = <Exchange?>exchanges[i]
+        parked[i] = exchange.outcome.parked
+        api = exchange.api
+        plane = exchange.driver.plane.state
+    with nogil:
+        api.settle(plane, parked, count, outcomes)
+    for i in range(count):
+        exchange = <Exchange>exchanges[i]
+        exchange.outcome = outcomes[i]
+        exchange.settle()
 
 
 cdef extern from "<pthread.h>" nogil:

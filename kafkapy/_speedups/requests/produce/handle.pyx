@@ -11,7 +11,8 @@ A request goes through three stages and can park in each:
     APPEND      each partition once. A full segment, records that Python must convert, or a first batch of a transaction
                 that the coordinator must confirm (KIP-890) park the request; partitions that are done stay done.
                 Compressed records are checked here as long as it takes about two milliseconds for all partitions
-                (INLINE_WORK); the others are checked by a worker
+                (INLINE_WORK); the others are checked by a worker. A request with one partition may be gathered with
+                those of other connections first (group.pyx)
     WAIT        acks=-1: until the high watermark has passed every appended batch, leadership is lost, or the time is
                 over
 
@@ -22,24 +23,18 @@ the throttle time (requests/client_quotas.pxd).
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
-from libc.string cimport memcmp
+from libc.string cimport memset
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.error_codes cimport (
-    ERROR_INVALID_PRODUCER_ID_MAPPING,
     ERROR_INVALID_RECORD,
-    ERROR_INVALID_REQUIRED_ACKS,
-    ERROR_INVALID_TOPIC_EXCEPTION,
     ERROR_KAFKA_STORAGE_ERROR,
     ERROR_NONE,
     ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ERROR_NOT_LEADER_OR_FOLLOWER,
     ERROR_REQUEST_TIMED_OUT,
-    ERROR_TOPIC_AUTHORIZATION_FAILED,
-    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ERROR_UNKNOWN_SERVER_ERROR,
-    ERROR_UNKNOWN_TOPIC_ID,
     ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
 from kafkapy._speedups.base.posix cimport (
@@ -50,7 +45,7 @@ from kafkapy._speedups.base.posix cimport (
     pthread_mutex_unlock,
     wall_clock_ms,
 )
-from kafkapy._speedups.base.wire cimport load_int16, load_int32, load_int64
+from kafkapy._speedups.base.wire cimport load_int32
 from kafkapy._speedups.log.append cimport append_refused, log_append
 from kafkapy._speedups.log.append_checks cimport BATCHES_SINCE_VERSION, INLINE_WORK, check_by_worker
 from kafkapy._speedups.log.layout cimport (
@@ -71,54 +66,30 @@ from kafkapy._speedups.log.layout cimport (
 from kafkapy._speedups.log.leadership cimport enough_in_sync_locked
 from kafkapy._speedups.log.state cimport is_flushed_locked, log_remove_waiters, log_unref, log_wait, log_was_flush_due
 from kafkapy._speedups.protocol.data_plane_versions cimport PRODUCE_NEWEST, PRODUCE_OLDEST
-from kafkapy._speedups.records.record_batch cimport (
-    ATTRIBUTES_AT,
-    BATCH_HEADER_SIZE,
-    BATCH_LENGTH_AT,
-    LEGACY_MIN_SIZE,
-    LOG_OVERHEAD,
-    MAGIC_AT,
-    MAGIC_V2,
-    PRODUCER_EPOCH_AT,
-    PRODUCER_ID_AT,
-    TRANSACTIONAL_FLAG,
-)
-from kafkapy._speedups.requests.authorization cimport (
-    DECISION_ALLOWED,
-    DECISION_DENIED,
-    RESOURCE_TOPIC,
-    RESOURCE_TRANSACTIONAL_ID,
-    Decision,
-    authorization_check,
-    authorization_trim,
-)
+from kafkapy._speedups.records.record_batch cimport BATCH_LENGTH_AT, LEGACY_MIN_SIZE, LOG_OVERHEAD
+from kafkapy._speedups.requests.authorization cimport authorization_trim
 from kafkapy._speedups.requests.client_quotas cimport quota_charge_produce
 from kafkapy._speedups.requests.data_plane cimport (
     API_PRODUCE,
     ASK_AUTHORIZE,
     ASK_VALIDATE,
     ASK_VERIFY,
-    OPERATION_WRITE,
     OUTCOME_ASK,
     OUTCOME_CLOSE,
+    OUTCOME_GATHERED,
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
     OUTCOME_REPLY,
     OUTCOME_WORKER,
     outcome_clear,
 )
-from kafkapy._speedups.requests.partition_table cimport (
-    LOOKUP_NOT_HOSTED,
-    LOOKUP_OK,
-    LeaderHint,
-    LookupStatus,
-    partition_by_name,
-    partition_leader,
-    topic_name_of,
-)
 from kafkapy._speedups.requests.produce.decode cimport produce_decode
+from kafkapy._speedups.requests.produce.lookup cimport produce_authorize, produce_is_transactional
 from kafkapy._speedups.requests.produce.reply cimport produce_response_build
 from kafkapy._speedups.requests.produce.state cimport (
+    ACKS_ALL,
+    ACKS_LEADER,
+    ACKS_NONE,
     PARTITION_DONE,
     PARTITION_PENDING,
     PARTITION_WAITING,
@@ -127,7 +98,6 @@ from kafkapy._speedups.requests.produce.state cimport (
     PRODUCE_WAIT,
     ProducePartition,
     ProduceState,
-    ProduceTopic,
     fail_partition,
 )
 
@@ -136,9 +106,6 @@ cdef extern from "<string>" namespace "std" nogil:
 
 cdef enum:
     FIRST_THAT_ADDS = 12            # of the versions: the broker adds the partition to the transaction (KIP-890)
-    ACKS_ALL = -1
-    ACKS_NONE = 0
-    ACKS_LEADER = 1
     APPENDS_A_TURN = 256            # partitions, before other connections have their turn
     SEGMENT_WAIT_MS = 30000         # the shortest wait of a request for a new segment, whatever its own timeout:
                                     # no append was made yet
@@ -149,7 +116,6 @@ cdef const char* UNSUPPORTED = b"a Produce request of a version that is not serv
 cdef const char* MALFORMED = b"a Produce request that cannot be decoded"
 cdef const char* FAILED_WITHOUT_ACKS = b"an error while serving a Produce request with acks=0"
 cdef const char* OUT_OF_MEMORY = b"no memory for a Produce reply"
-cdef const char* ADMIN_CLIENT_ID = b"__admin_client"
 
 
 # ---- the state -------------------------------------------------------------------------------------------------------
@@ -219,141 +185,10 @@ cdef void finish(DataPlaneState* plane, ProduceState* state, Outcome* outcome) n
     state_free(state)
 
 
-# ---- stage 1: authorization, look-up ---------------------------------------------------------------------------------
+# ---- append ----------------------------------------------------------------------------------------------------------
 
-cdef bint is_transactional(const ProducePartition* partition) noexcept nogil:
-    return (partition.records_size >= BATCH_HEADER_SIZE and <int8_t>partition.records[MAGIC_AT] == MAGIC_V2
-            and load_int16(partition.records + ATTRIBUTES_AT) & TRANSACTIONAL_FLAG)
-
-
-cdef bint has_transactional_records(ProduceState* state) noexcept nogil:
-    cdef size_t i
-    for i in range(state.partitions.size()):
-        if is_transactional(&state.partitions[i]):
-            return True
-    return False
-
-
-cdef void allow_one_producer(ProduceState* state) noexcept nogil:
-    """Holds a transactional id to one producer. The coordinator gets one question for the whole request, so all batches
-    must have the same producer."""
-    cdef const ProducePartition* partition
-    cdef const uint8_t* first = NULL
-    cdef bint several = False
-    cdef size_t i
-    for i in range(state.partitions.size()):
-        partition = &state.partitions[i]
-        if not is_transactional(partition) or load_int64(partition.records + PRODUCER_ID_AT) < 0:
-            continue
-        if first == NULL:
-            first = partition.records
-        elif memcmp(first + PRODUCER_ID_AT, partition.records + PRODUCER_ID_AT, PRODUCER_EPOCH_AT + 2 - PRODUCER_ID_AT):
-            several = True
-            break
-    if not several:
-        return
-    for i in range(state.partitions.size()):
-        if state.partitions[i].stage == PARTITION_PENDING:
-            fail_partition(&state.partitions[i], ERROR_INVALID_PRODUCER_ID_MAPPING)
-            state.partitions[i].result.message = b"the transactional records are of more than one producer"
-
-
-cdef bint is_internal_topic(const string& name) noexcept nogil:
-    return (name.compare(b"__consumer_offsets") == 0 or name.compare(b"__transaction_state") == 0
-            or name.compare(b"__share_group_state") == 0)
-
-
-cdef bint from_admin_client(Frame* frame) noexcept nogil:
-    return frame.client_id_size == 14 and memcmp(frame.client_id, ADMIN_CLIENT_ID, 14) == 0
-
-
-cdef void look_up(DataPlaneState* plane, ProduceState* state, ProduceTopic* topic,
-                  ProducePartition* partition) noexcept nogil:
-    cdef LookupStatus status = partition_by_name(
-        plane.partitions, <const uint8_t*>topic.resolved.data(), topic.resolved.size(), partition.index, &partition.log)
-    cdef LeaderHint hint
-    if status == LOOKUP_OK or status == LOOKUP_NOT_HOSTED:
-        if partition.records_size < 0 or (partition.records_size == 0
-                                          and state.frame.api_version >= BATCHES_SINCE_VERSION):
-            fail_partition(partition, ERROR_INVALID_RECORD)
-            partition.result.message = b"a partition of a Produce request must have exactly one record batch"
-        elif state.acks != ACKS_ALL and state.acks != ACKS_LEADER and state.acks != ACKS_NONE:
-            fail_partition(partition, ERROR_INVALID_REQUIRED_ACKS)
-        elif is_internal_topic(topic.resolved) and not from_admin_client(&state.frame):
-            fail_partition(partition, ERROR_INVALID_TOPIC_EXCEPTION)
-        elif status == LOOKUP_NOT_HOSTED:
-            fail_partition(partition, ERROR_NOT_LEADER_OR_FOLLOWER)
-            hint = partition_leader(plane.partitions, <const uint8_t*>topic.resolved.data(), topic.resolved.size(),
-                                    partition.index)
-            partition.result.leader_id = hint.leader_id
-            partition.result.leader_epoch = hint.leader_epoch
-    else:
-        fail_partition(partition, ERROR_UNKNOWN_TOPIC_OR_PARTITION)
-
-
-cdef bint authorize(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
-    """Sets the error of every partition that cannot be appended to, and the log of every other one. False when
-    questions must be asked first."""
-    cdef Decision decision
-    cdef ProduceTopic* topic
-    cdef ProducePartition* partition
-    cdef bint transactional = has_transactional_records(state)
-    cdef bint transaction_denied = False
-    cdef vector[int] decisions
-    cdef size_t i
-    cdef size_t j
-    state.asked.clear()
-    state.ask.kind = ASK_AUTHORIZE
-    state.ask.questions.clear()
-    if transactional:
-        if state.transactional_id_size < 0:
-            transaction_denied = True
-        else:
-            decision = authorization_check(plane, state.frame.authorization, OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID,
-                                           state.transactional_id,
-                                           state.transactional_id_size, &state.asked, &state.ask.questions)
-            transaction_denied = decision == DECISION_DENIED
-    if transaction_denied:
-        for j in range(state.partitions.size()):
-            fail_partition(&state.partitions[j], ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return True
-    for i in range(state.topics.size()):
-        topic = &state.topics[i]
-        if topic.topic_id != NULL:
-            if topic.resolved.empty() and not topic_name_of(plane.partitions, topic.topic_id, &topic.resolved):
-                decisions.push_back(DECISION_ALLOWED)       # an unknown id does not reveal a topic
-                continue
-        elif topic.resolved.empty() and topic.name_size > 0:
-            topic.resolved.assign(<const char*>topic.name, topic.name_size)
-        decisions.push_back(authorization_check(plane, state.frame.authorization, OPERATION_WRITE, RESOURCE_TOPIC,
-                                                topic.resolved.data(),
-                                                topic.resolved.size(), &state.asked, &state.ask.questions))
-    if state.ask.questions.size():
-        outcome.kind = OUTCOME_ASK
-        outcome.ask = &state.ask
-        outcome.parked = state
-        return False
-    for i in range(state.topics.size()):
-        topic = &state.topics[i]
-        for j in range(topic.first, topic.first + topic.count):
-            partition = &state.partitions[j]
-            if partition.superseded:
-                continue
-            if topic.topic_id != NULL and topic.resolved.empty():
-                fail_partition(partition, ERROR_UNKNOWN_TOPIC_ID)
-            elif decisions[i] == DECISION_DENIED:
-                fail_partition(partition, ERROR_TOPIC_AUTHORIZATION_FAILED)
-            else:
-                look_up(plane, state, topic, partition)
-    if transactional:
-        allow_one_producer(state)
-    return True
-
-
-# ---- stage 2: append -------------------------------------------------------------------------------------------------
-
-cdef void refuse(ProducePartition* partition, AppendResult* result) noexcept nogil:
-    """Takes the reason, and hides meaningless offsets. Record errors keep the log start offset, as Kafka does."""
+cdef void produce_refused(ProducePartition* partition, const AppendResult* result) noexcept nogil:
+    # Takes the reason, and hides meaningless offsets. Record errors keep the log start offset, as Kafka does.
     partition.result = result[0]
     partition.result.base_offset = -1
     partition.result.last_offset = -1
@@ -361,6 +196,33 @@ cdef void refuse(ProducePartition* partition, AppendResult* result) noexcept nog
     if partition.result.error == ERROR_NONE:
         partition.result.error = ERROR_UNKNOWN_SERVER_ERROR
     partition.stage = PARTITION_DONE
+
+
+cdef void produce_appended(const ProduceState* state, ProducePartition* partition,
+                           const AppendResult* result) noexcept nogil:
+    partition.result = result[0]
+    partition.result.error = ERROR_NONE
+    partition.stage = PARTITION_DONE
+    if state.acks == ACKS_ALL or (state.acks == ACKS_LEADER and log_was_flush_due(partition.log)):
+        partition.stage = PARTITION_WAITING
+
+
+cdef void produce_options(DataPlaneState* plane, const ProduceState* state, int64_t now_ms,
+                          AppendOptions* options) noexcept nogil:
+    memset(options, 0, sizeof(AppendOptions))
+    options.required_acks = <int8_t>state.acks
+    options.api_version = state.frame.api_version
+    options.current_leader_epoch = -1
+    options.now_ms = now_ms
+    options.adds_partitions = state.frame.api_version >= FIRST_THAT_ADDS
+    options.verify = options.adds_partitions or atomic_load(&plane.verify_transactions)
+
+
+cdef bint gathers(const ProduceState* state) noexcept nogil:
+    """Whether the request has one partition, whose append may share its write with those of other requests."""
+    return (state.frame.gathers and state.partitions.size() == 1 and state.partitions[0].stage == PARTITION_PENDING
+            and state.frame.api_version >= BATCHES_SINCE_VERSION and state.frame.quota == NULL
+            and not produce_is_transactional(&state.partitions[0]))
 
 
 cdef bint holds_no_message(ProduceState* state, ProducePartition* partition) noexcept nogil:
@@ -388,13 +250,13 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
     cdef bint wants_worker = False
     cdef int64_t work = INLINE_WORK
     cdef size_t i
-    options.required_acks = <int8_t>state.acks
-    options.api_version = state.frame.api_version
-    options.current_leader_epoch = -1
+    if gathers(state):
+        outcome.kind = OUTCOME_GATHERED
+        outcome.group = state.partitions[0].log
+        outcome.parked = state
+        return False
+    produce_options(plane, state, wall_clock_ms(), &options)
     options.work = &work
-    options.now_ms = wall_clock_ms()
-    options.adds_partitions = state.frame.api_version >= FIRST_THAT_ADDS
-    options.verify = options.adds_partitions or atomic_load(&plane.verify_transactions)
     waiter.kind = WAIT_SEGMENT
     waiter.wake = state.frame.wake
     waiter.owner = state.frame.wake_owner
@@ -422,11 +284,7 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
                             &result)
         partition.place = waiter.threshold
         if status == LOG_APPENDED:
-            partition.result = result
-            partition.result.error = ERROR_NONE
-            partition.stage = PARTITION_DONE
-            if state.acks == ACKS_ALL or (state.acks == ACKS_LEADER and log_was_flush_due(partition.log)):
-                partition.stage = PARTITION_WAITING
+            produce_appended(state, partition, &result)
         elif status == LOG_PARK_SEGMENT:
             wants_segment = True
             parked.push_back(i)
@@ -445,7 +303,7 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         elif result.error == ERROR_INVALID_RECORD and holds_no_message(state, partition):
             partition.stage = PARTITION_DONE
         else:
-            refuse(partition, &result)
+            produce_refused(partition, &result)
         if result.checked:
             partition.checked = True
     if wants_worker:
@@ -503,7 +361,7 @@ cdef void ask_about(ProduceState* state, size_t index) noexcept nogil:
     state.ask.questions.push_back(to_string(index))
 
 
-# ---- stage 3: flush.messages, and acks=-1 ----------------------------------------------------------------------------
+# ---- flush.messages, and acks=-1 -------------------------------------------------------------------------------------
 
 cdef bint check_acks(ProduceState* state, ProducePartition* partition) noexcept nogil:
     """Whether the partition's acks are there. First it waits for a flush that flush.messages has made due; Kafka syncs
@@ -601,7 +459,7 @@ cdef void run(DataPlaneState* plane, ProduceState* state, bint timed_out, Outcom
     """Runs the request from its stage as far as it can go."""
     cdef size_t i
     if state.stage == PRODUCE_AUTHORIZE:
-        if not authorize(plane, state, outcome):
+        if not produce_authorize(plane, state, outcome):
             return
         state.stage = PRODUCE_APPEND
         timed_out = False
@@ -613,9 +471,15 @@ cdef void run(DataPlaneState* plane, ProduceState* state, bint timed_out, Outcom
             for i in range(state.partitions.size()):
                 if state.partitions[i].stage == PARTITION_PENDING:
                     fail_partition(&state.partitions[i], ERROR_REQUEST_TIMED_OUT)
-        state.stage = PRODUCE_WAIT
-        timed_out = False
+        produce_end_appends(plane, state, outcome)
+        return
     if wait_for_acks(state, timed_out, outcome):
+        finish(plane, state, outcome)
+
+
+cdef void produce_end_appends(DataPlaneState* plane, ProduceState* state, Outcome* outcome) noexcept nogil:
+    state.stage = PRODUCE_WAIT
+    if wait_for_acks(state, False, outcome):
         finish(plane, state, outcome)
 
 
@@ -638,6 +502,7 @@ cdef void produce_resume(DataPlaneState* plane, void* parked, bint timed_out, Ou
     cdef ProduceState* state = <ProduceState*>parked
     cdef int64_t now_ns
     outcome_clear(outcome)
+    state.frame.gathers = False
     remove_waiters(state, state.stage == PRODUCE_APPEND)
     if timed_out and state.stage == PRODUCE_APPEND and state.look_ns:
         # The end of a stop comes earlier.
@@ -660,7 +525,7 @@ cdef void produce_work(void* parked) noexcept nogil:
             partition.checked = True
         else:
             append_refused(partition.log, partition.records_size)
-            refuse(partition, &partition.result)
+            produce_refused(partition, &partition.result)
 
 
 cdef void produce_cancel(DataPlaneState* plane, void* parked) noexcept nogil:

@@ -1,4 +1,4 @@
-"""The state of a Produce until its reply, shared by handle.pyx and reply.pyx."""
+"""The state of a Produce until its reply, shared by the kernels of this room."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libcpp.string cimport string
@@ -8,6 +8,11 @@ from libcpp.vector cimport vector
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.log.layout cimport AppendResult, LogState
 from kafkapy._speedups.requests.data_plane cimport Ask, Frame
+
+cdef enum ProduceAcks:
+    ACKS_ALL = -1
+    ACKS_NONE = 0
+    ACKS_LEADER = 1
 
 cdef enum ProduceStage:
     PRODUCE_AUTHORIZE = 0       # questions may be out

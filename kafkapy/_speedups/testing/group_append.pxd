@@ -1,0 +1,1 @@
+"""A group of appends from Python (see group_append.pyx)."""
