@@ -109,6 +109,15 @@ def test_a_turn_writes_once_to_each_partition(rig: Rig, topics: list[str]) -> No
     assert sorted(values[starts["one"] :]) == sent
 
 
+def test_large_requests_are_not_copied_into_one_write(rig: Rig) -> None:
+    rig.disk.be_slow("/one-0/0", 0, WRITE)
+    starts = rig.send_at_once(["one"], size=10_000)
+    found = rig.offsets(["one"])["one"]
+    assert rig.disk.hits >= CONNECTIONS
+    rig.disk.be_fast()
+    assert sorted(found) == list(range(starts["one"], starts["one"] + CONNECTIONS))
+
+
 def test_a_group_that_hangs_holds_no_other_partition_up(rig: Rig) -> None:
     start = rig.produce_alone("one")
     other = RawClient(rig.broker.bootstrap)

@@ -87,6 +87,8 @@ cdef int64_t gather_locked(LogState* log, GroupMember* members, size_t count, ve
             continue
         if member.options.required_acks == -1 and log.in_sync_replicas < log.config.min_in_sync_replicas:
             continue
+        if active.size == 0 and size > 0:
+            break           # an empty segment takes its first batch whatever its size and time
         if segment_should_roll(active, size + member.size, last_offset + batch.header.last_offset_delta + 1,
                                max(max_timestamp, batch.header.max_timestamp), member.options.now_ms,
                                log.config.segment_bytes, log.config.segment_ms):

@@ -610,8 +610,8 @@ cdef void serve(ProcessorState* p, KafkaChannel* channel, bint in_place, int64_t
             hand_to_python(p, channel)
         return
     memset(&outcome, 0, sizeof(outcome))
-    # With a frame of its own, behind which no other is at hand, among the events of several connections.
-    pending.frame.gathers = (not in_place and p.reader.start == p.reader.end and may_gather(p))
+    # A small frame, behind which no other is at hand, among the events of several connections.
+    pending.frame.gathers = pending.frame_size <= COPIED_FRAME and p.reader.start == p.reader.end and may_gather(p)
     thread = may_be_left(p, channel, DOING_REQUEST, in_place)
     pending.api.handle(p.plane, &pending.frame, &outcome)
     if thread != NULL:

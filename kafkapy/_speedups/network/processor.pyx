@@ -253,6 +253,8 @@ cdef void look_at_ready(ProcessorState* p) noexcept nogil:
     if p.looking.empty():
         p.looking.swap(p.ready)
     while p.look_next < p.looking.size():
+        # Before the next one is taken: this thread may be left behind.
+        settle_if_due(p)
         channel = channel_of(p, p.looking[p.look_next])
         p.look_next += 1
         if channel == NULL:
@@ -260,7 +262,6 @@ cdef void look_at_ready(ProcessorState* p) noexcept nogil:
         channel.is_ready = False
         if channel.ahead != NULL and not channel.mute:
             channel_handle_frames(p, channel)
-        settle_if_due(p)
         if channel.closed or channel.mute or channel.ahead != NULL:
             continue
         if channel.transport.functions.pending(&channel.transport) > 0:
@@ -397,6 +398,7 @@ cdef void take_events(ProcessorState* p) noexcept nogil:
     if p.gather_rest:
         p.gather_rest -= 1
     while p.event_next < p.selector.ready:
+        settle_if_due(p)
         looked = p.now_ns
         channel = <KafkaChannel*>p.selector.events[p.event_next].data.ptr
         events = p.selector.events[p.event_next].events
@@ -414,7 +416,6 @@ cdef void take_events(ProcessorState* p) noexcept nogil:
             # The control loop is woken for several requests at once, but never waits for a request that is served here.
             if p.pushed and (p.pushed == pushed or p.pushed >= REQUESTS_HELD):
                 signal_channel(p)
-            settle_if_due(p)
             # The code that answers a request reads the clock after the reply is out.
             p.now_is_now = p.now_ns != looked
     settle_gathered(p)

@@ -76,6 +76,9 @@ cdef int open_file(const char* path, int flags, int mode) noexcept nogil:
     if fd >= 0 or errno != ENOENT:
         return fd if fd >= 0 else -errno
     fd = open_in_moved(path, flags, mode)
+    if (fd == -EMFILE or fd == -ENFILE) and files.make_room != NULL:
+        files.make_room()
+        fd = open_in_moved(path, flags, mode)
     if fd == -ENOENT:
         # The directory may have its old name again.
         fd = posix_open(path, flags, mode)

@@ -257,6 +257,17 @@ def test_a_taken_turn_is_waited_for_by_each(broker: Any) -> None:
         assert entry(broker, exchange.resume()).base_offset == offset
 
 
+def test_an_empty_segment_gets_its_first_batch_alone(broker: Any) -> None:
+    """Its time, and a size beyond segment.bytes, are those of one batch."""
+    log = topic(broker)
+    log.prepare_segment()
+    assert log.roll()
+    exchanges = Connections(broker).gather([broker.batch()] * 3)
+    settle_group(exchanges)
+    assert [exchange.kind for exchange in exchanges] == [REPLY, RESUME, RESUME]
+    assert [segment[:2] for segment in log.segments()][-1] == (1, len(contents(log)) - log.segments()[0][1])
+
+
 def test_a_member_that_is_gone_leaves_nothing(broker: Any) -> None:
     log = topic(broker)
     exchanges = Connections(broker).gather([broker.batch()] * 3)
