@@ -37,6 +37,8 @@ logger = logging.getLogger("kafka.server.ZkAdminManager")
 WRITTEN_AT_ONCE: Final = 100
 """Entities that one transaction of the store changes."""
 RESOLVED_AT_ONCE: Final = 20
+MOST_PARTS: Final = 3
+"""Types of entities that there are."""
 MOST: Final[Mapping[str, int]] = {
     PRODUCER_BYTE_RATE: MAX_LONG,
     CONSUMER_BYTE_RATE: MAX_LONG,
@@ -64,7 +66,9 @@ async def alter_quotas(
     entities: dict[tuple[tuple[str, str | None], ...], QuotaAlteration] = {}
     errors: dict[tuple[tuple[str, str | None], ...], KafkaError] = {}
     async for alteration in in_slices(alterations):
-        key = tuple(sorted(alteration.parts.items(), key=lambda part: part[0]))
+        key = tuple(alteration.parts.items())
+        if len(key) <= MOST_PARTS:  # others are refused
+            key = tuple(sorted(key, key=lambda part: part[0]))
         if key in entities or len({name for name, _ in alteration.ops}) < len(alteration.ops):
             # Kafka has the same text for a key that is there twice.
             entities.setdefault(key, alteration)

@@ -37,7 +37,7 @@ async def handle(context: RequestContext, request: AlterClientQuotasRequest) -> 
     results = await alter_quotas(repository, alterations, request.validate_only)
     context.leave(alterations, results)
     return AlterClientQuotasResponse(
-        entries=[_entry(alteration.parts.items(), error) async for alteration, error in in_slices(results)]
+        entries=[await _entry(alteration.parts.items(), error) async for alteration, error in in_slices(results)]
     )
 
 
@@ -64,8 +64,8 @@ def _alteration(entry: AlterClientQuotasRequest.Entry) -> QuotaAlteration:
     )
 
 
-def _entry(parts: Iterable[tuple[str, str | None]], error: KafkaError | None) -> Entry:
-    entity = [Entry.Entity(entity_type=kind, entity_name=name) for kind, name in parts]
+async def _entry(parts: Iterable[tuple[str, str | None]], error: KafkaError | None) -> Entry:
+    entity = [Entry.Entity(entity_type=kind, entity_name=name) async for kind, name in in_slices(parts)]
     if error is None:
         return Entry(entity=entity)
     return Entry(error_code=code_of(error), error_message=str(error), entity=entity)

@@ -18,6 +18,7 @@ from kafkapy.broker.alter_configs import alter_each, failed_each, has_secrets, r
 from kafkapy.broker.context import RequestContext
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kafkapy.slices import in_slices
 
 REQUEST = AlterConfigsRequest
 RESPONSE = AlterConfigsResponse
@@ -30,7 +31,7 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
     """One result for each resource; a failing resource does not stop the others."""
 
     async def alter(resource: AlterConfigsRequest.Resource) -> None:
-        keys = {each.name: each.value for each in resource.configs}
+        keys = {each.name: each.value async for each in in_slices(resource.configs)}
         if len(keys) < len(resource.configs):
             raise error_for(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
         await replace(context, resource.resource_type, resource.resource_name, keys, request.validate_only)

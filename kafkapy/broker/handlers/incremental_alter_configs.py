@@ -20,6 +20,7 @@ from kafkapy.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kafkapy.slices import in_slices
 
 REQUEST = IncrementalAlterConfigsRequest
 RESPONSE = IncrementalAlterConfigsResponse
@@ -32,7 +33,7 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
     """One result for each resource; a failing resource does not stop the others."""
 
     async def alter(resource: IncrementalAlterConfigsRequest.Resource) -> None:
-        changes = [_alteration(each) for each in resource.configs]
+        changes = [_alteration(each) async for each in in_slices(resource.configs)]
         await increment(context, resource.resource_type, resource.resource_name, changes, request.validate_only)
 
     return IncrementalAlterConfigsResponse(responses=await alter_each(context, request.resources, alter, Result))

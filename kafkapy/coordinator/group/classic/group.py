@@ -433,19 +433,19 @@ class ClassicGroup(Group):
 
         One of them must be common to all members.
         """
-        names = list(protocols)
         if self.state is EMPTY:
-            return bool(protocol_type) and bool(names)
+            return bool(protocol_type) and any(True for _ in protocols)
         if protocol_type != self._protocol_type:
             return False
-        return any(self._supporters.get(name, 0) == len(self.members) for name in names)
+        return any(self._supporters.get(name, 0) == len(self.members) for name in protocols)
 
     def select_protocol(self) -> str:
         """The protocol that most members prefer, of those that all support.
 
         A tie goes to the preference of the first member.
         """
-        candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
+        everybody = len(self.members)
+        candidates = {name for name, count in self._supporters.items() if count == everybody}
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = member.vote(candidates)
@@ -453,10 +453,16 @@ class ClassicGroup(Group):
         return max(votes, key=lambda name: votes[name])
 
     def _count_protocols(self, member: ClassicGroupMember, change: int) -> None:
+        supporters = self._supporters
+        if not supporters and change > 0:
+            supporters.update(dict.fromkeys([name for name, _ in member.protocols], change))
+            return
         for name in {name for name, _ in member.protocols}:
-            self._supporters[name] = self._supporters.get(name, 0) + change
-            if not self._supporters[name]:
-                del self._supporters[name]
+            count = supporters.get(name, 0) + change
+            if count:
+                supporters[name] = count
+            else:
+                del supporters[name]
 
     def _compute_subscribed_topics(self) -> frozenset[str] | None:
         if self._protocol_type != CONSUMER_PROTOCOL_TYPE:

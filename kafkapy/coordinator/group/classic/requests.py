@@ -90,7 +90,7 @@ class ClassicRequests:
             group.remove(request.member_id)
             refusal = join_error(NO_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
             return Result(refusal, self._rebalance.complete_join_if_ready(group))
-        if not group.supports_protocols(request.protocol_type, [each.name for each in request.protocols]):
+        if not group.supports_protocols(request.protocol_type, (each.name for each in request.protocols)):
             return Result(join_error(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         if request.member_id == NO_MEMBER:
             return self._join_new(client, request, group)
@@ -347,7 +347,7 @@ class ClassicRequests:
 
 
 def _protocols(request: JoinGroupRequest) -> Protocols:
-    return tuple((each.name, each.metadata) for each in request.protocols)
+    return tuple([(each.name, each.metadata) for each in request.protocols])
 
 
 def _reason(reason: str | None) -> str:
