@@ -37,8 +37,8 @@ logger = logging.getLogger("kafka.server.ZkAdminManager")
 WRITTEN_AT_ONCE: Final = 100
 """Entities that one transaction of the store changes."""
 RESOLVED_AT_ONCE: Final = 20
-MOST_PARTS: Final = 3
-"""Types of entities that there are."""
+KINDS: Final = (USER, CLIENT_ID, IP)
+"""The types of entities."""
 MOST: Final[Mapping[str, int]] = {
     PRODUCER_BYTE_RATE: MAX_LONG,
     CONSUMER_BYTE_RATE: MAX_LONG,
@@ -67,7 +67,7 @@ async def alter_quotas(
     errors: dict[tuple[tuple[str, str | None], ...], KafkaError] = {}
     async for alteration in in_slices(alterations):
         key = tuple(alteration.parts.items())
-        if len(key) <= MOST_PARTS:  # others are refused
+        if len(key) <= len(KINDS):  # others are refused
             key = tuple(sorted(key, key=lambda part: part[0]))
         if key in entities or len({name for name, _ in alteration.ops}) < len(alteration.ops):
             # Kafka has the same text for a key that is there twice.
@@ -97,7 +97,7 @@ def _problem(alteration: QuotaAlteration) -> KafkaError | None:
     if not parts:
         return _invalid("Invalid empty client quota entity")
     for kind, name in parts.items():
-        if kind not in (USER, CLIENT_ID, IP):
+        if kind not in KINDS:
             return _invalid(f"Unhandled client quota entity type: {kind}")
         if name == "":
             return _invalid(f"Empty {kind} not supported")

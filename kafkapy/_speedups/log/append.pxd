@@ -24,8 +24,8 @@ cdef AppendStatus log_append(LogState* log, uint8_t* data, int64_t size, const A
 # but the write releases it; it takes a reference to the segment for the caller.
 cdef int write_in_turn(LogState* log, SegmentState* active, uint8_t* data, int64_t size, vector[CheckedBatch]* batches,
                        int origin, bint* aborted, int64_t* messages) noexcept nogil
-# After a failed one: the log may go offline, and who waits for it is woken. Returns the reason for the clients.
+# After a write that failed: the log may go offline, and who waits for it is woken. Returns the reason for the clients.
 cdef const char* write_failed_locked(LogState* log, int failure, vector[Waiter]* woken) noexcept nogil
-# After another one: moves the high watermark and the last stable offset, and takes out who waits for them. True when
-# segment_after_append must follow without the mutex.
+# After one that succeeded: moves the high watermark and the last stable offset, and takes out who waits for them. True
+# when segment_after_append must follow without the mutex.
 cdef bint written_locked(LogState* log, SegmentState* active, int origin, vector[Waiter]* woken) noexcept nogil

@@ -36,7 +36,7 @@ from kafkapy._speedups.log.layout cimport (
     Waiter,
 )
 from kafkapy._speedups.log.legacy cimport LEGACY_APPENDED, LEGACY_WAITS, LegacyStatus, append_legacy
-from kafkapy._speedups.log.open_files cimport close_taken, take_files_locked
+from kafkapy._speedups.log.open_files cimport MOVED_REFERENCES, close_taken, take_files_locked
 from kafkapy._speedups.log.private cimport private_of
 from kafkapy._speedups.log.producer_state cimport ORIGIN_REPLICATION
 from kafkapy._speedups.log.read cimport read_batches
@@ -64,7 +64,6 @@ from kafkapy._speedups.records.record_batch cimport (
 cdef enum:
     PIECE = 1 << 20                 # bytes read at once
     NO_LIMIT = 0x7FFFFFFFFFFFFFFF
-    OWN_AND_THE_LOGS = 2            # references to a segment that a swap replaces
 
 CAUGHT_UP = COPY_CAUGHT_UP
 MORE = COPY_MORE
@@ -206,7 +205,7 @@ cdef class FutureLogCopy:
             pthread_mutex_lock(&log.mutex)
             # Readers of the new segments may need as many descriptors.
             if private_of(log).reopens:
-                take_files_locked(&log.segments, OWN_AND_THE_LOGS, &taken)
+                take_files_locked(&log.segments, MOVED_REFERENCES, &taken)
             private_of(log).reopens = False
             log.segments.swap(segments)
             unused = log.prepared
@@ -236,7 +235,7 @@ cdef class FutureLogCopy:
             fire(&woken)
             self.swapping = False
             segment_unref(unused)
-            self.release_replaced(OWN_AND_THE_LOGS)
+            self.release_replaced(MOVED_REFERENCES)
             for i in range(segments.size()):
                 segment_unref(segments[i])
 

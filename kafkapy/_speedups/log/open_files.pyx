@@ -43,8 +43,8 @@ cdef void forget_log(LogState* log) noexcept nogil:
 
 
 cdef void take_if_idle(SegmentState* s, int64_t own, bint every, vector[int]* taken) noexcept nogil:
-    """Takes the descriptor of a segment that has no more than `own` references, under the log's mutex. A segment that
-    grew since the last check stays open, the first time."""
+    """Takes the descriptor of a segment that has just `own` references, under the log's mutex. A segment that grew
+    since the last check stays open, the first time."""
     if s.fd < 0 or s.path.empty() or atomic_load(&s.references) != own:
         return
     if s.seen_size != s.size and not every:
@@ -58,6 +58,7 @@ cdef int64_t close_idle_files(int64_t most) noexcept nogil:
     global hand
     cdef vector[int] taken
     cdef LogState* log
+    cdef bint reopens
     cdef int64_t own
     cdef size_t visited, i
     pthread_mutex_lock(&registry)
@@ -69,12 +70,13 @@ cdef int64_t close_idle_files(int64_t most) noexcept nogil:
         if pthread_mutex_trylock(&log.mutex) != 0:
             continue
         # During other renames, paths may be those of other files.
-        own = 2 if private_of(log).reopens else 1
-        if not ((private_of(log).rolling and own == 1) or private_of(log).loading or log.deleted):
+        reopens = private_of(log).reopens
+        own = MOVED_REFERENCES if reopens else 1
+        if not ((private_of(log).rolling and not reopens) or private_of(log).loading or log.deleted):
             for i in range(log.segments.size()):
                 if <int64_t>taken.size() < most:
                     take_if_idle(log.segments[i], own, visited >= logs.size(), &taken)
-            if log.prepared != NULL and <int64_t>taken.size() < most and own == 1:
+            if log.prepared != NULL and <int64_t>taken.size() < most and not reopens:
                 take_if_idle(log.prepared, own, visited >= logs.size(), &taken)
         pthread_mutex_unlock(&log.mutex)
     pthread_mutex_unlock(&registry)
@@ -106,8 +108,8 @@ open_files().make_room = make_room
 
 
 def set_limit(int64_t limit, int64_t slack):
-    """Sets the number of open segment files beyond which idle ones close. While all are in use, as those of a log whose
-    move ends, writes open up to `slack` more, and reads half of that. 0: no limit."""
+    """Sets the number of open segment files beyond which idle ones close. While all are in use, writes open up to
+    `slack` more, and reads half of that. 0: no limit."""
     atomic_store(&open_files().slack, slack)
     atomic_store(&open_files().limit, limit)
 

@@ -9,7 +9,7 @@ call; a large Produce is handled in place, and if it parks, the request takes th
 gets a new one.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 
 from kafkapy._speedups.base.send cimport Send
 from kafkapy._speedups.network.pending_request cimport PendingRequest

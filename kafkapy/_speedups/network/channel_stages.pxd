@@ -17,8 +17,8 @@ after socket.connection.setup.timeout.max.ms.
 from libc.stdint cimport int64_t
 
 from kafkapy._speedups.base.send cimport Send
-from kafkapy._speedups.network.processor_state cimport ProcessorState
 from kafkapy._speedups.network.connection cimport ListenerSecurity
+from kafkapy._speedups.network.processor_state cimport ProcessorState
 from kafkapy._speedups.network.selector cimport KafkaChannel
 
 cdef enum:

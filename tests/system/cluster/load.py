@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+import warnings
 from typing import Any
 
 import confluent_kafka
@@ -299,6 +300,8 @@ class GroupMember:
         self._stop.set()
         assert self._closing.wait(FLUSH_S), "the consumer does not end"
         self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            warnings.warn("a consumer's close hangs", stacklevel=2)
 
 
 def read_partition(bootstrap: str, topic: str, partition: int, isolation: str = "read_committed") -> list[Any]:
