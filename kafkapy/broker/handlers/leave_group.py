@@ -16,9 +16,9 @@ Known gaps: none.
 from __future__ import annotations
 
 from kafkapy.broker.context import RequestContext
-from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kafkapy.slices import in_slices
 from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = LeaveGroupRequest
@@ -27,21 +27,23 @@ RESPONSE = LeaveGroupResponse
 FIRST_BATCHED = 3
 
 
-def handle(context: RequestContext, request: LeaveGroupRequest) -> Later[LeaveGroupResponse]:
+async def handle(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """The outcome for each member.
 
     Below version 3 there is one member, and its outcome is the response's.
     """
     if not context.authorize(AclOperation.READ, ResourceType.GROUP, request.group_id):
         raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if context.api_version >= FIRST_BATCHED:
-        return context.broker.coordinators.group.leave(request)
-    request.members = [LeaveGroupRequest.Member(member_id=request.member_id)]
-    return context.broker.coordinators.group.leave(request).map(_of_one_member)
-
-
-def _of_one_member(done: Later[LeaveGroupResponse]) -> LeaveGroupResponse:
-    response = done.result()
-    response.error_code = response.error_code or response.members[0].error_code
-    response.members = []
-    return response
+    batched = context.api_version >= FIRST_BATCHED
+    if not batched:
+        request.members = [LeaveGroupRequest.Member(member_id=request.member_id)]
+    outcomes = await context.broker.coordinators.group.leave(request).wait()
+    if not batched:
+        return LeaveGroupResponse(error_code=outcomes[0])
+    members = [
+        LeaveGroupResponse.Member(
+            member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=outcome
+        )
+        async for each, outcome in in_slices(zip(request.members, outcomes, strict=True))
+    ]
+    return LeaveGroupResponse(members=members)

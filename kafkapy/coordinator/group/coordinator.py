@@ -45,7 +45,7 @@ from kafkapy.protocol.messages.consumer_group_heartbeat import (
 from kafkapy.protocol.messages.describe_groups import DescribeGroupsResponse
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
 from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kafkapy.protocol.messages.leave_group import LeaveGroupRequest
 from kafkapy.protocol.messages.list_groups import ListGroupsResponse
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kafkapy.slices import in_slices
@@ -253,8 +253,8 @@ class GroupCoordinator:
         check_group_id(request.group_id)
         return self.read(request.group_id, lambda shard, _: shard.heartbeat(request)).map(_alive)
 
-    def leave(self, request: LeaveGroupRequest) -> Later[LeaveGroupResponse]:
-        """LeaveGroup."""
+    def leave(self, request: LeaveGroupRequest) -> Later[list[ErrorCode]]:
+        """LeaveGroup: one outcome for each of its members."""
         check_group_id(request.group_id)
         return self.write(request.group_id, lambda shard, _: shard.leave(request)).map(writable)
 

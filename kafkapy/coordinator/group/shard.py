@@ -64,7 +64,7 @@ from kafkapy.protocol.messages.group_metadata_records import (
 )
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
 from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kafkapy.protocol.messages.leave_group import LeaveGroupRequest
 from kafkapy.protocol.messages.list_groups import ListGroupsResponse
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -324,8 +324,8 @@ class GroupShard:
             return self._classic_members.heartbeat(request, group)
         return self.classic.heartbeat(request)
 
-    def leave(self, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
-        """LeaveGroup."""
+    def leave(self, request: LeaveGroupRequest) -> Result[list[ErrorCode]]:
+        """LeaveGroup: one outcome for each of its members."""
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return self._classic_members.leave(request, group)

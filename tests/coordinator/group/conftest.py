@@ -27,7 +27,7 @@ from kafkapy.protocol.messages.consumer_group_heartbeat import (
 from kafkapy.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
 from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kafkapy.protocol.messages.leave_group import LeaveGroupRequest
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kafkapy.testing.coordinator import MemoryWriter, VirtualClock, snapshot_of
 from kafkapy.testing.share import MemoryPersister, share_parts
@@ -164,9 +164,9 @@ class GroupBench:
         asked = [LeaveGroupRequest.Member(member_id=each) for each in members]
         asked += [LeaveGroupRequest.Member(member_id="", group_instance_id=each) for each in instances]
         request = LeaveGroupRequest(group_id=group, members=asked)
-        later: Later[LeaveGroupResponse] = self.coordinator.write(group, lambda shard, _: shard.leave(request))
+        later: Later[list[ErrorCode]] = self.coordinator.write(group, lambda shard, _: shard.leave(request))
         self.clock.run()
-        return [ErrorCode(each.error_code) for each in later.result().members]
+        return later.result()
 
     def stable_group(self, count: int = 2, **how: Any) -> tuple[list[str], int]:
         """A stable group of dynamic members; their ids, the leader first, and the generation."""

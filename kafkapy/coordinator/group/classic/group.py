@@ -337,16 +337,20 @@ class ClassicGroup(Group):
 
         UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID for a static member that was replaced.
         """
+        refusal = self.refusal(member_id, group_instance_id)
+        if refusal is not ErrorCode.NONE:
+            raise error_for(refusal)
+        return self.members[member_id]
+
+    def refusal(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Why there is no such member; NONE for a member."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
-                raise error_for(ErrorCode.UNKNOWN_MEMBER_ID)
+                return ErrorCode.UNKNOWN_MEMBER_ID
             if current != member_id:
-                raise error_for(ErrorCode.FENCED_INSTANCE_ID)
-        member = self.members.get(member_id)
-        if member is None:
-            raise error_for(ErrorCode.UNKNOWN_MEMBER_ID)
-        return member
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     # --- answers ----------------------------------------------------------------------------------------------------
 

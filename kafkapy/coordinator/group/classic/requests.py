@@ -29,7 +29,7 @@ from kafkapy.coordinator.result import TOO_LARGE, Later, Result
 from kafkapy.errors import ErrorCode, KafkaError, code_of, error_for
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
 from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kafkapy.protocol.messages.leave_group import LeaveGroupRequest
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
@@ -303,27 +303,31 @@ class ClassicRequests:
 
     # --- LeaveGroup -------------------------------------------------------------------------------------------------
 
-    def leave(self, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
+    def leave(self, request: LeaveGroupRequest) -> Result[list[ErrorCode]]:
         """Remove members that leave, or that group.instance.id names; one outcome each."""
         group = self._find(request.group_id)
-        answers = []
-        left: list[str] = []
-        for each in request.members:
-            error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else self._leave(group, each)
-            if error is ErrorCode.NONE:
-                left.append(each.member_id or each.group_instance_id or "")
-            answers.append(
-                LeaveGroupResponse.Member(
-                    member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=error
-                )
-            )
+        if group is None:
+            return Result([ErrorCode.UNKNOWN_MEMBER_ID] * len(request.members))
+        # A client may name many that the group does not know.
+        known, pending, static = group.members, group.pending_join, group.static_members
+        outcomes = [
+            self._leave(group, each)
+            if each.member_id in known or each.group_instance_id in static or each.member_id in pending
+            else ErrorCode.UNKNOWN_MEMBER_ID
+            for each in request.members
+        ]
+        left = [
+            each.member_id or each.group_instance_id or ""
+            for each, outcome in zip(request.members, outcomes, strict=True)
+            if outcome is ErrorCode.NONE
+        ]
         records: Records = NOTHING
-        if group is not None and left:
+        if left:
             if group.state in (STABLE, COMPLETING_REBALANCE):
                 records = self._rebalance.prepare(group, f"explicit `LeaveGroup` request for ({', '.join(left)})")
             elif group.state is PREPARING_REBALANCE:
                 records = self._rebalance.complete_join_if_ready(group)
-        return Result(LeaveGroupResponse(members=answers), records)
+        return Result(outcomes, records)
 
     def _leave(self, group: ClassicGroup, each: LeaveGroupRequest.Member) -> ErrorCode:
         member_id = each.member_id
@@ -337,13 +341,11 @@ class ClassicRequests:
             group.remove(member_id)
             self._rebalance.cancel_heartbeat(group, member_id)
             return ErrorCode.NONE
-        try:
-            member = group.validate_member(member_id, each.group_instance_id)
-        except KafkaError as error:
-            return error.code
-        logger.info("Member %s left group %s; client reason: %s", member_id, group.group_id, _reason(each.reason))
-        self._rebalance.remove_member(group, member)
-        return ErrorCode.NONE
+        refusal = group.refusal(member_id, each.group_instance_id)
+        if refusal is ErrorCode.NONE:
+            logger.info("Member %s left group %s; client reason: %s", member_id, group.group_id, _reason(each.reason))
+            self._rebalance.remove_member(group, group.members[member_id])
+        return refusal
 
 
 def _protocols(request: JoinGroupRequest) -> Protocols:

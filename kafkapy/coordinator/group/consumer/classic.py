@@ -37,7 +37,7 @@ from kafkapy.metadata.cache import MetadataSnapshot
 from kafkapy.protocol.messages.consumer_group_records import TopicPartitions
 from kafkapy.protocol.messages.heartbeat import HeartbeatRequest
 from kafkapy.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kafkapy.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kafkapy.protocol.messages.leave_group import LeaveGroupRequest
 from kafkapy.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kafkapy.types import random_uuid, uuid_to_string
 
@@ -209,38 +209,30 @@ class ClassicMembers:
 
     # --- LeaveGroup -------------------------------------------------------------------------------------------------
 
-    def leave(self, request: LeaveGroupRequest, group: ConsumerGroup) -> Result[LeaveGroupResponse]:
+    def leave(self, request: LeaveGroupRequest, group: ConsumerGroup) -> Result[list[ErrorCode]]:
         """Remove members that leave, or that group.instance.id names; one outcome each."""
-        answers = []
-        left: dict[str, ConsumerGroupMember] = {}
-        for each in request.members:
-            error = ErrorCode.NONE
-            try:
-                member = self._leaving(group, each)
-                left[member.member_id] = member
-            except KafkaError as refusal:
-                error = refusal.code
-            answers.append(
-                LeaveGroupResponse.Member(
-                    member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=error
-                )
-            )
+        found = [_leaving(group, each) for each in request.members]
+        left = {each.member_id: each for each in found if not isinstance(each, ErrorCode)}
+        outcomes = [each if isinstance(each, ErrorCode) else ErrorCode.NONE for each in found]
         logger.info("Members %s left group %s", ", ".join(left), group.group_id)
         records = self._rebalance.fence(group, list(left.values()))
-        return self._rebalance.announced(group.group_id, Result(LeaveGroupResponse(members=answers), records))
-
-    def _leaving(self, group: ConsumerGroup, each: LeaveGroupRequest.Member) -> ConsumerGroupMember:
-        if each.group_instance_id is None:
-            return group.member(each.member_id)
-        found = group.static_member(each.group_instance_id)
-        # An administrator removes a static member without naming its member id.
-        member_id = found.member_id if found is not None and each.member_id == NO_MEMBER else each.member_id
-        return self._rebalance.static_member(group, member_id, each.group_instance_id)
+        return self._rebalance.announced(group.group_id, Result(outcomes, records))
 
     def _find(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
         if instance_id is None:
             return group.member(member_id)
         return self._rebalance.static_member(group, member_id, instance_id)
+
+
+def _leaving(group: ConsumerGroup, each: LeaveGroupRequest.Member) -> ConsumerGroupMember | ErrorCode:
+    """The member that leaves, or why there is none."""
+    if each.group_instance_id is None:
+        return group.members.get(each.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    found = group.static_member(each.group_instance_id)
+    if found is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    # An administrator removes a static member without naming its member id.
+    return found if each.member_id in (NO_MEMBER, found.member_id) else ErrorCode.FENCED_INSTANCE_ID
 
 
 def _classic(member: ConsumerGroupMember) -> ClassicMetadata:
