@@ -74,6 +74,7 @@ class LargeMessages:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-large-messages")
+        self._closed = False
         self._busy = False
         self._line: deque[asyncio.Future[None]] = deque()
 
@@ -109,7 +110,9 @@ class LargeMessages:
         self._busy = False
 
     async def run(self, call: Callable[..., T], *arguments: Any) -> T:
-        """The result of a call on the thread."""
+        """The result of a call on the thread. Cancelled once the thread has ended: the broker stops."""
+        if self._closed:
+            raise asyncio.CancelledError
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     def discard(self, things: list[Any], turn: LargeTurn | None) -> None:
@@ -124,8 +127,12 @@ class LargeMessages:
                     with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                         loop.call_soon_threadsafe(turn.end)
 
-        self._thread.submit(work)
+        if not self._closed:
+            self._thread.submit(work)
+        elif turn is not None:
+            turn.end()
 
     def close(self) -> None:
         """End the thread; what it has begun is finished."""
+        self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -144,6 +144,18 @@ def test_a_reply_that_fails_or_cannot_be_encoded_is_an_error_for_the_client(
     assert "secret" not in (response.error_message or "")
 
 
+def test_a_large_request_that_comes_while_the_broker_stops_closes_its_connection(
+    connect: Any, broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    late, after = connect(), connect()
+    on_loop(broker, broker.apis.close)
+    names = [MetadataRequest.Topic(name=f"topic-{number:06}") for number in range(10_000)]
+    late.send_frame(encode_request(3, 9, 1, "test", MetadataRequest(topics=names)))
+    assert late.is_closed()
+    assert after(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
 def test_what_is_not_answered_when_the_broker_stops_closes_its_connection(
     connect: Any, broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,3 +117,15 @@ def test_objects_that_are_gone_again_are_no_survivors() -> None:
         assert gc.get_freeze_count() == before
 
     run(test)
+
+
+def test_after_the_end_of_the_thread_a_call_is_cancelled_and_things_are_let_go_of() -> None:
+    async def test(large: LargeMessages) -> None:
+        turn = await large.turn()
+        large.close()
+        with pytest.raises(asyncio.CancelledError):
+            await large.run(len, "")
+        large.discard([[]], turn)
+        assert gc.isenabled()
+
+    run(test)
