@@ -8,13 +8,16 @@ import queue
 import struct
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from broker.conftest import config
 
 from kafkapy.broker import handlers
 from kafkapy.broker.apis import error_response
 from kafkapy.broker.handlers import BETWEEN_BROKERS, NOT_WITH_ZOOKEEPER, SERVED, served_apis
+from kafkapy.broker.server import KafkaServer
 from kafkapy.coordinator.result import Later
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.network.api_table import DATA_PLANE_APIS
@@ -145,14 +148,15 @@ def test_a_reply_that_fails_or_cannot_be_encoded_is_an_error_for_the_client(
 
 
 def test_a_large_request_that_comes_while_the_broker_stops_closes_its_connection(
-    connect: Any, broker: Any, caplog: pytest.LogCaptureFixture
+    connect: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    late, after = connect(), connect()
-    on_loop(broker, broker.apis.close)
     names = [MetadataRequest.Topic(name=f"topic-{number:06}") for number in range(10_000)]
-    late.send_frame(encode_request(3, 9, 1, "test", MetadataRequest(topics=names)))
-    assert late.is_closed()
-    assert after(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+    with KafkaServer(config(tmp_path)) as server:
+        late, after = connect(server), connect(server)
+        on_loop(server, server.apis.close)
+        late.send_frame(encode_request(3, 9, 1, "test", MetadataRequest(topics=names)))
+        assert late.is_closed()
+        assert after(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
     assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
