@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from speedups.requests.offset_commit.committing import (
@@ -171,6 +172,17 @@ def test_what_leases_tell_is_what_the_log_has(threads: CommitBroker, logs: int) 
     assert len(threads.given) == sum(worker.by_python for worker in workers)
 
 
+def commits_of(stored: list[Any]) -> list[list[Any]]:
+    """The entries of each commit in a batch, of which the last one may be of the shared partition."""
+    commits: list[list[Any]] = []
+    for entry in stored:
+        if entry[0].partition == SHARED:
+            commits[-1].append(entry)
+        else:
+            commits.append([entry])
+    return commits
+
+
 def check(coordinator: Coordinator, logs: list[PartitionLog], workers: list[Worker]) -> None:
     """The logs have what was served, in order; their newest offsets were told."""
     own: dict[int, list[tuple[int, bool]]] = {worker.number: [] for worker in workers}
@@ -182,16 +194,15 @@ def check(coordinator: Coordinator, logs: list[PartitionLog], workers: list[Work
         for batch in iter_batches(data, check_crc=True):
             assert batch.base_offset == next_offset
             next_offset = batch.next_offset
-            stored = entries(batch.to_bytes())
-            first, value = stored[0]
-            if first.group == "marker":
-                continue
-            shared = len(stored) == 2
-            assert [key.partition for key, _ in stored] == [first.partition] + [SHARED] * shared
-            assert len({(key.group, value.offset, value.leader_epoch) for key, value in stored}) == 1
-            own[first.partition].append((value.offset, shared))
-            for key, value in stored:
-                newest[key.group, key.partition] = (value.offset, value.leader_epoch, value.metadata)
+            for commit_entries in commits_of(entries(batch.to_bytes())):
+                first, value = commit_entries[0]
+                if first.group == "marker":
+                    continue
+                shared = len(commit_entries) == 2
+                assert len({(key.group, value.offset, value.leader_epoch) for key, value in commit_entries}) == 1
+                own[first.partition].append((value.offset, shared))
+                for key, value in commit_entries:
+                    newest[key.group, key.partition] = (value.offset, value.leader_epoch, value.metadata)
         assert next_offset == log.log_end_offset
     for worker in workers:
         assert own[worker.number] == worker.served
