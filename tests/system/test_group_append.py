@@ -37,11 +37,10 @@ OFFSETS = "__consumer_offsets-0"
 VERSION = 9
 
 
-def commit(number: int, offset: int) -> OffsetCommitRequest:
+def commit(number: int, offset: int, **fields: Any) -> OffsetCommitRequest:
     partition = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=offset)
-    return OffsetCommitRequest(
-        group_id=f"group-{number}", topics=[OffsetCommitRequest.Topic(name="one", partitions=[partition])]
-    )
+    topic = OffsetCommitRequest.Topic(name="one", partitions=[partition])
+    return OffsetCommitRequest(group_id=f"group-{number}", topics=[topic], **fields)
 
 
 def code(answer: Any) -> int:
@@ -124,9 +123,9 @@ class Rig:
         for number in range(CONNECTIONS):
             wait_until(lambda number=number: is_stored(number), "the coordinator is loaded")
 
-    def committed(self, number: int) -> int:
+    def committed(self, number: int, client: RawClient | None = None) -> int:
         topic = OffsetFetchRequest.Topic(name="one", partition_indexes=[0])
-        answer = self.clients[0].call(OffsetFetchRequest(group_id=f"group-{number}", topics=[topic]), 7)
+        answer = (client or self.clients[0]).call(OffsetFetchRequest(group_id=f"group-{number}", topics=[topic]), 7)
         return int(answer.topics[0].partitions[0].committed_offset)
 
     def commit_batches(self) -> list[BatchView]:
@@ -220,6 +219,31 @@ def test_commits_of_a_turn_make_few_batches(rig: Rig) -> None:
     assert 1 <= len(made) <= MOST_WRITES
     assert sum(each.record_count for each in made) == CONNECTIONS
     assert {rig.committed(number) for number in range(CONNECTIONS)} == {2}
+
+
+def test_commits_that_hang_hold_nobody_else_up(rig: Rig) -> None:
+    """Neither other partitions, nor the group whose commit was refused; and connections may go meanwhile."""
+    rig.commit_alone()
+    refused = commit(0, 5, member_id="nobody", generation_id_or_member_epoch=7)
+    requests = [refused, *(commit(number, 5) for number in range(1, CONNECTIONS))]
+    other = RawClient(rig.broker.bootstrap)
+    rig.take_turns()
+    rig.disk.be_slow(f"/{OFFSETS}/0", int(WAIT_S * 1000), WRITE)
+    rig.ask_at_once(requests)
+    wait_until(lambda: rig.disk.hits > 0, "the write hangs")
+    for _ in range(20):
+        Rig.offset(other.call(produce_request("two", batch(b"other")), VERSION))
+    assert rig.committed(0, other) == 1
+    for client in rig.clients[40:]:
+        client.close()
+    time.sleep(0.2)
+    rig.disk.go_on()
+    frames = [client.receive_frame() for client in rig.clients[:40]]
+    answers = [code(decode_response(refused.API_KEY, VERSION, frame)[1]) for frame in frames]
+    assert answers == [ErrorCode.UNKNOWN_MEMBER_ID] + [ErrorCode.NONE] * 39
+    rig.clients[40:] = [RawClient(rig.broker.bootstrap) for _ in range(40, CONNECTIONS)]
+    assert {rig.committed(number) for number in range(1, 40)} == {5}
+    other.close()
 
 
 def test_produces_and_commits_into_one_log_go_apart(rig: Rig) -> None:

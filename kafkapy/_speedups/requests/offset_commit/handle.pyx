@@ -21,6 +21,7 @@ from libc.stdint cimport int32_t, uint8_t
 from libcpp.string cimport string
 from libcpp.unordered_set cimport unordered_set
 
+from kafkapy._speedups.base.posix cimport atomic_load
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.base.send cimport Send, send_again, send_free, send_lay_out, send_new, send_take_buffer
 from kafkapy._speedups.base.wire cimport (
@@ -92,6 +93,7 @@ cdef enum:
     TOPIC_ID_SIZE = 16
     SIZE_BYTES = 4
     NO_RETENTION = -1
+    GATHERED_PARTITIONS = 16
 
 cdef const char* OUT_OF_MEMORY = b"no memory for an OffsetCommit reply"
 
@@ -269,6 +271,12 @@ cdef void end(CommitState* state, bint stored, Outcome* outcome) noexcept nogil:
     state_free(state)
 
 
+cdef bint gathers(const CommitState* state) noexcept nogil:
+    """Whether the commit may share a batch with others. Many partitions would fill it."""
+    return (state.frame.gathers and state.frame.quota == NULL and not atomic_load(&state.lease.ended)
+            and state.request.partitions.size() <= GATHERED_PARTITIONS)
+
+
 cdef void run(DataPlaneState* plane, CommitState* state, Outcome* outcome) noexcept nogil:
     """Consumes the state, unless it asks or is gathered."""
     cdef Decision decision = authorize(plane, state.lease, state)
@@ -279,7 +287,7 @@ cdef void run(DataPlaneState* plane, CommitState* state, Outcome* outcome) noexc
         outcome.ask = &state.ask
         outcome.parked = state
         return
-    if decision == DECISION_ALLOWED and state.frame.gathers and state.frame.quota == NULL:
+    if decision == DECISION_ALLOWED and gathers(state):
         outcome.kind = OUTCOME_GATHERED
         outcome.group = state.lease.log
         outcome.parked = state

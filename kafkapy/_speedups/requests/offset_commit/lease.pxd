@@ -8,9 +8,9 @@ commit that does not fit exactly goes to the coordinator, which has the error fo
 
     the table's lock    the leases of the groups. Nothing is locked under it
     a lease's mutex     all but the constants, also while its thread appends: the order of a group's records in the log
-                        is that of their offsets here. Nobody waits for it for long: a network thread gives the commit
-                        to the coordinator, and the coordinator tries again later. A thread that stores commits of
-                        several groups has the mutexes of all of them
+                        is that of their offsets here. Nobody waits for it on a good disk: a network thread gives the
+                        commit to the coordinator, and the coordinator tries again later. A thread that stores commits
+                        of several groups has the mutexes of all of them until its append has ended
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t

@@ -21,7 +21,7 @@ from kafkapy._speedups.base.posix cimport (
     rwlock_init,
 )
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
-from kafkapy._speedups.log.append cimport append_commits_at_once
+from kafkapy._speedups.log.append cimport append_room_at_once
 from kafkapy._speedups.log.partition_log cimport PartitionLog
 from kafkapy._speedups.log.state cimport log_ref, log_unref
 from kafkapy._speedups.requests.data_plane cimport DataPlane
@@ -130,7 +130,7 @@ cdef class CommitTable:
         """Whether the log commits an append of now at once."""
         cdef bint takes
         with nogil:
-            takes = append_commits_at_once(log.state)
+            takes = append_room_at_once(log.state) > 0
         return takes
 
     def lend(self, str group not None, PartitionLog log not None, int log_epoch, members, topics, *,

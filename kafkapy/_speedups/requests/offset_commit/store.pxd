@@ -4,6 +4,7 @@ and remembers their offsets for the coordinator.
 Several commits of one log make one batch, as Kafka's group coordinator makes one of the records that it has together.
 """
 
+from libc.stdint cimport int64_t
 from libcpp.string cimport string
 
 from kafkapy._speedups.requests.offset_commit.lease cimport (
@@ -18,6 +19,7 @@ cdef struct Commit:
     CommitLeaseState* lease
     CommitRequest* request
     CommitMember* member            # who commits; NULL: nobody
+    int64_t now_ms                  # of the commit, by the wall clock
     bint locks                      # the commit holds its lease's mutex
     bint stored                     # all its offsets are stored and committed
 

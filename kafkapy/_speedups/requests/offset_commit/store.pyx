@@ -24,7 +24,7 @@ from kafkapy._speedups.base.wire cimport (
     write_raw,
     write_string,
 )
-from kafkapy._speedups.log.append cimport append_commits_at_once
+from kafkapy._speedups.log.append cimport append_room_at_once
 from kafkapy._speedups.records.record_batch cimport RecordView, record_write
 from kafkapy._speedups.requests.leased_append cimport leased_append, leased_batch_begin, leased_batch_end
 from kafkapy._speedups.requests.offset_commit.lease cimport (
@@ -40,6 +40,13 @@ cdef enum:
     VALUE_VERSION = 3
     MOST_BYTES = 65536              # of a batch; larger commits go to the coordinator
     YIELDS = 20                     # of a network thread that waits for another's commit of the group
+
+cdef struct Batch:
+    ByteBuffer out
+    ByteBuffer key                  # of the next record
+    ByteBuffer value
+    int64_t room                    # bytes, at most
+    int64_t now_ms                  # of the last commit
 
 
 # ---- what a commit is checked against --------------------------------------------------------------------------------
@@ -155,21 +162,22 @@ cdef void write_record(const CommitLeaseState* lease, const CommittedPartition* 
     record_write(out, &record)
 
 
-cdef bint add_records(const CommitLeaseState* lease, const CommitRequest* request, int32_t* records, int64_t now_ms,
-                      ByteBuffer* key, ByteBuffer* value, ByteBuffer* out) noexcept nogil:
-    """Adds a record for each partition to a batch that has some. False: it has no room, and is as before."""
-    cdef size_t before = out.size, i
+cdef bint add_records(Commit* commit, int32_t* records, Batch* batch) noexcept nogil:
+    """Adds a record for each partition to the batch. False: it has no room, and is as before."""
+    cdef const CommitRequest* request = commit.request
+    cdef size_t before = batch.out.size, i
     cdef int32_t number = records[0]
     for i in range(request.partitions.size()):
-        write_record(lease, &request.partitions[i], number, now_ms, key, value, out)
+        write_record(commit.lease, &request.partitions[i], number, commit.now_ms, &batch.key, &batch.value, &batch.out)
         number += 1
-        if out.error or out.size > MOST_BYTES:
+        if batch.out.error or <int64_t>batch.out.size > batch.room:
             break
-    if not out.error and out.size > MOST_BYTES:
-        out.size = before
+    if not batch.out.error and <int64_t>batch.out.size > batch.room:
+        batch.out.size = before
         return False
     records[0] = number
-    return not out.error
+    batch.now_ms = commit.now_ms
+    return not batch.out.error
 
 
 cdef void remember(CommitLeaseState* lease, const CommitRequest* request, int64_t now_ms) noexcept nogil:
@@ -196,11 +204,19 @@ cdef void remember(CommitLeaseState* lease, const CommitRequest* request, int64_
 cdef bint lock_for(Commit* commits, size_t which, int tries) noexcept nogil:
     """Locks the commit's lease. True also if a former commit has locked it."""
     cdef size_t i
+    if atomic_load(&commits[which].lease.ended):
+        return False
     for i in range(which):
         if commits[i].locks and commits[i].lease == commits[which].lease:
             return True
     commits[which].locks = commit_lease_lock(commits[which].lease, tries, 0)
     return commits[which].locks
+
+
+cdef void unlock(Commit* commit) noexcept nogil:
+    if commit.locks:
+        commit.locks = False
+        pthread_mutex_unlock(&commit.lease.mutex)
 
 
 cdef bint fits_locked(Commit* commit) noexcept nogil:
@@ -212,53 +228,61 @@ cdef bint fits_locked(Commit* commit) noexcept nogil:
     return fits and find_slots(commit.lease, commit.request)
 
 
-cdef int32_t gather_locked(Commit* commits, size_t count, int64_t now_ms, ByteBuffer* batch) noexcept nogil:
-    """Locks leases, and writes the records of the commits that may be stored. Returns how many there are."""
+cdef int32_t gather_locked(Commit* commits, size_t count, Batch* batch) noexcept nogil:
+    """Writes the records of the commits that may be stored, and keeps the leases of these locked. Returns how many
+    records there are."""
     cdef int tries = YIELDS if count == 1 else 1
-    cdef ByteBuffer key, value
     cdef Commit* commit
     cdef int32_t records = 0
+    cdef bint has_room = True
     cdef size_t i
-    buffer_init(&key)
-    buffer_init(&value)
     for i in range(count):
         commit = &commits[i]
         if commit.lease.log_epoch != commits[0].lease.log_epoch or not lock_for(commits, i, tries):
             continue
-        commit.stored = fits_locked(commit) and add_records(commit.lease, commit.request, &records, now_ms, &key, &value,
-                                                            batch)
-    buffer_free(&key)
-    buffer_free(&value)
-    return 0 if batch.error else records
+        commit.now_ms = wall_clock_ms()
+        if fits_locked(commit):
+            has_room = commit.stored = add_records(commit, &records, batch)
+        if not commit.stored:
+            # Nobody waits for the append of others.
+            unlock(commit)
+        if not has_room:
+            break
+    return 0 if batch.out.error else records
 
 
 cdef void commit_store(CommitTableState* table, Commit* commits, size_t count) noexcept nogil:
     cdef CommitLeaseState* first = commits[0].lease
-    cdef ByteBuffer batch
-    cdef int64_t now_ms = wall_clock_ms(), now_ns, end_offset = 0
+    cdef Batch batch
+    cdef int64_t now_ns, end_offset = 0
     cdef int32_t records = 0
     cdef bint appended = False
     cdef size_t i
     for i in range(count):
         commits[i].locks = commits[i].stored = False
         commits[i].member = NULL
-    buffer_init(&batch)
-    if append_commits_at_once(first.log) and leased_batch_begin(&batch):
-        records = gather_locked(commits, count, now_ms, &batch)
+    buffer_init(&batch.out)
+    buffer_init(&batch.key)
+    buffer_init(&batch.value)
+    batch.now_ms = 0
+    batch.room = min(<int64_t>MOST_BYTES, append_room_at_once(first.log))
+    if batch.room > 0 and leased_batch_begin(&batch.out):
+        records = gather_locked(commits, count, &batch)
     if records > 0:
-        leased_batch_end(&batch, records, now_ms)
-        appended = leased_append(first.log, first.log_epoch, &batch, now_ms, &end_offset)
-    buffer_free(&batch)
+        leased_batch_end(&batch.out, records, batch.now_ms)
+        appended = leased_append(first.log, first.log_epoch, &batch.out, batch.now_ms, &end_offset)
     now_ns = monotonic_ns()
     for i in range(count):
         commits[i].stored = commits[i].stored and appended
         if commits[i].stored:
-            remember(commits[i].lease, commits[i].request, now_ms)
+            remember(commits[i].lease, commits[i].request, commits[i].now_ms)
             commits[i].lease.used = True
             if commits[i].member != NULL:
                 commits[i].member.committed_ns = now_ns
     for i in range(count):
-        if commits[i].locks:
-            pthread_mutex_unlock(&commits[i].lease.mutex)
+        unlock(&commits[i])
     if appended:
         atomic_count(&table.committed, records)
+    buffer_free(&batch.out)
+    buffer_free(&batch.key)
+    buffer_free(&batch.value)
