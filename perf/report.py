@@ -141,6 +141,7 @@ FLOORS = [
     Floor("W5", START_CLEAN, APACHE, 0.2, "10,000 partitions", "unpinned"),
     Floor("W7", COMMITS, APACHE, 1.5, "offset commits"),
     Floor("W7", CPU_COMMIT, APACHE, 0.4, "offset commits"),
+    Floor("W7", CPU_COMMIT, LIMIT, 2.0, "offset commits"),
     Floor("W9", CPU_GB, APACHE, 0.5),
     Floor("W9", CPU_REQUEST, APACHE, 0.5),
     Floor("W9", CPU_GB, LIMIT, 1.25),
