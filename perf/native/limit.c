@@ -8,7 +8,8 @@
  * cannot be looked at without it, and no record is. The file is emptied when no connection is left, so outside of what is measured.
  * Fetch (api key 1): a Fetch version 11 reply header, then whole batches of a file, up to max_bytes, with sendfile. Two files are filled at start
  * with 256 MiB of empty batches of BATCH_BYTES that the load generator can walk, base offsets counting up by one. The second one is eight
- * partitions, an eighth of it each, and is read when the topic's name ends in 8: or eight consumers would find each other's pages in the CPU's caches.
+ * partitions, an eighth of it each, and is read when the topic's name ends in 8: or eight consumers would find each other's pages in the CPU's
+ * caches.
  * With a file of a key and its certificate all of it goes over TLS 1.3: SSL_read in place of recv, and SSL_write from the mapped file in place of
  * sendfile.
  * Frames up to 8 KB that one epoll_wait has found go into the file by one pwrite, and are answered after it (group append).
@@ -17,15 +18,16 @@
  * All groups share that file, which is emptied as the other. OffsetFetch (api key 9, version 5) reads the table.
  * No parsing beyond what the reply needs, no index, no locks. One recv and one send for a small request.
  *
- * A leader of replicated partitions and its followers are programs beside this one: leader.c, follower.c.
+ * A leader of replicated partitions and its followers are programs beside this one: leader.c, follower.c. perf/method.md says which mode is
+ * beside which work.
  */
 #define _GNU_SOURCE
 #include <signal.h>
 #include "append.h"
 #include "commits.h"
 #include "secure.h"
+#include "serving.h"
 #include <lz4frame.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <zstd.h>
@@ -111,8 +113,7 @@ static void decompress_batches(const uint8_t *p, size_t n) {
 static void wait_for_room(client *c, int wanted) {
     if (wanted == c->waits_for_room) return;
     c->waits_for_room = wanted;
-    struct epoll_event event = {.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = c};
-    epoll_ctl(poller, EPOLL_CTL_MOD, c->fd, &event);
+    watch_socket(poller, EPOLL_CTL_MOD, c->fd, wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, c);
 }
 
 /* The head and the first bytes of the file share a record. */
@@ -298,16 +299,12 @@ int main(int argc, char **argv) {
     read_map = mmap(NULL, batch_count * batch_size, PROT_READ, MAP_SHARED, read_fd, 0);
     parted_map = mmap(NULL, batch_count * batch_size, PROT_READ, MAP_SHARED, parted_fd, 0);
     if (read_map == MAP_FAILED || parted_map == MAP_FAILED) fail("cannot map the files", errno);
-    int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof at;
-    if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 1024) || getsockname(listener, (struct sockaddr *)&at, &length))
-        fail("cannot listen", errno);
-    printf("%d %zu\n", ntohs(at.sin_port), batch_count);
+    int port, listener = listen_anywhere(&port);
+    printf("%d %zu\n", port, batch_count);
     fflush(stdout);
     poller = epoll_create1(0);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL}, events[EVENTS];
-    epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event);
+    struct epoll_event events[EVENTS];
+    watch_socket(poller, EPOLL_CTL_ADD, listener, EPOLLIN, NULL);
     for (;;) {
         int n = epoll_wait(poller, events, EVENTS, -1);
         alone = n == 1;
@@ -315,16 +312,13 @@ int main(int argc, char **argv) {
             client *c = events[i].data.ptr;
             if (c == NULL) {
                 c = calloc(1, sizeof *c);
-                c->fd = accept(listener, NULL, NULL);
+                c->fd = accept_connection(listener);
                 if (argc == 4) {
                     fcntl(c->fd, F_SETFL, O_NONBLOCK);
                     c->tls = secure_connection(c->fd, 1);
                 }
                 c->frame = malloc(RECEIVE);
-                setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-                setsockopt(c->fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);   /* as kafkapy's broker: nothing to pace here */
-                event = (struct epoll_event){.events = EPOLLIN, .data.ptr = c};
-                epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event);
+                watch_socket(poller, EPOLL_CTL_ADD, c->fd, EPOLLIN, c);
                 clients++;
                 continue;
             }
