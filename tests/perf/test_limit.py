@@ -183,8 +183,8 @@ def segment(data_dir: Path, partition: int) -> bytes:
 
 @pytest.mark.alone
 def test_a_follower_has_the_segments_of_the_leader(tmp_path: Path) -> None:
-    """A broker of kafkapy leads; some batches are larger than what a Fetch takes of a partition."""
-    sizes = [(200, 3000, 3072 + 21, 5000, 700_000), (1 << 20, 64 << 10, 900_000)]
+    """A broker of kafkapy leads. One batch is larger than what a Fetch asks for, and replies end within batches."""
+    sizes = [(200, 3000, 3072 + 21, 5000, 700_000), (1_500_000, 64 << 10, 900_000)]
     keys = {"max.message.bytes": "4194304", "message.max.bytes": "4194304"}
     with BrokerProcess(tmp_path / "broker", keys) as broker, Client(broker.port) as client:
         client.create_topic(TOPIC, len(sizes))
