@@ -2,8 +2,8 @@
 
 A request that does not end in an offset stored for each of its partitions is Python's (OUTCOME_PYTHON), which serves it
 from the start: a body that cannot be decoded, a group without a lease, a client that may not read the group or a topic,
-a member or partition that the lease does not know. The only answer here is success. A small request may be gathered with
-others of its log (OUTCOME_GATHERED).
+a member or partition that the lease does not know. The only answer here is success. A small request may be gathered
+with others of its log (OUTCOME_GATHERED).
 
     group id            string
     generation          int32, or member epoch

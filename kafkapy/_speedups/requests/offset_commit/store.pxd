@@ -26,6 +26,6 @@ cdef struct Commit:
 # The name of a request's topic; NULL: not one of the lease.
 cdef const string* commit_topic_name(const CommitLeaseState* lease, const CommitRequest* request,
                                      const CommittedTopic* topic) noexcept nogil
-# Stores the commits, whose leases have one log, in their order. One that is not stored may be tried by itself; if that is
-# not either, the coordinator must serve it.
+# Stores the commits, whose leases have one log, in their order. One that is not stored may be tried by itself; if that
+# fails too, the coordinator must serve it.
 cdef void commit_store(CommitTableState* table, Commit* commits, size_t count) noexcept nogil
