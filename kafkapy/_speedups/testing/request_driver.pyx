@@ -1,4 +1,5 @@
-"""Runs Produce, Fetch and OffsetCommit without sockets: one connection's view of the data plane, from Python, one step at a time.
+"""Runs Produce, Fetch and OffsetCommit without sockets: one connection's view of the data plane, from Python, one step
+at a time.
 
 Tests, fuzzers and perf/request_bench.py use it. It takes the place of a Processor: it passes on the decoded header and
 the body, and a request that parks becomes an `Exchange`, which the caller wakes, answers, times out or cancels.
