@@ -6,7 +6,7 @@ ArrowColumns builds the columns in C from the broker's batches, without a Python
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -74,7 +74,7 @@ class TableBuilder:
         Arrow's 32-bit offsets may need several batches.
         """
         names = self.schema.names
-        topics = pa.array(self.columns.topics, pa.string()) if "topic" in names else None
+        topics = _topic_names(tuple(self.columns.topics)) if "topic" in names else None
         return [
             pa.RecordBatch.from_arrays(
                 [_array(name, rows, buffers[name], topics) for name in names], schema=self.schema
@@ -91,6 +91,12 @@ class TableBuilder:
 def _schema_of(names: tuple[str, ...]) -> pa.Schema:
     """The schema of these columns. A poll of a few thousand records is too small to make one each time."""
     return pa.schema([SCHEMA.field(name) for name in names])
+
+
+@lru_cache(maxsize=64)
+def _topic_names(topics: tuple[str, ...]) -> pa.Array:
+    """The dictionary of a topic column."""
+    return pa.array(topics, pa.string())
 
 
 def _array(name: str, rows: int, buffers: Any, topics: pa.Array | None) -> pa.Array:
