@@ -20,7 +20,7 @@ CACHE = ROOT / ".cache" / "perf"
 
 BROKER_CORE = 0
 LOAD_CORE = 1
-LIBRARIES = {"limit": ["-llz4", "-lzstd", "-lssl", "-lcrypto"], "load": ["-lssl", "-lcrypto"]}
+LIBRARIES = {"limit": ["-llz4", "-lzstd", "-lssl", "-lcrypto"], "load": ["-lssl", "-lcrypto"], "arrow": ["-llz4"]}
 CPU_LATENCY = Path("/dev/cpu_dma_latency")
 GB = 1e9
 

@@ -22,6 +22,7 @@ import asyncio
 import ctypes
 import json
 import mmap
+import os
 import select
 import socket
 import statistics
@@ -335,6 +336,8 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     from kafkapy.testing.broker_process import BrokerProcess
 
     results: dict[tuple[str, int, str], list[dict[str, float]]] = {}
+    # pyarrow brings numpy, whose library starts threads that spin for a tenth of a second: not the client's work.
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     overrides = {"kafkapy.storage.backend": "memory", "num.partitions": str(options.partitions)}
     with BrokerProcess(overrides=overrides) as broker:
         for size in options.sizes:
@@ -346,7 +349,9 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                         command = [sys.executable, __file__, "--worker", client, "--bootstrap", broker.bootstrap]
                         command += ["--size", str(size), "--topic", topic, "--messages", str(options.messages)]
                         command += ["--partitions", str(options.partitions)]
-                        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+                        done = subprocess.run(
+                            command, capture_output=True, text=True, timeout=600, check=False, env=environment
+                        )
                         if done.returncode:
                             sys.exit(f"{client} failed:\n{done.stderr}")
                         result = json.loads(done.stdout.splitlines()[-1])

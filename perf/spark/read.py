@@ -73,7 +73,8 @@ def session(jars: list[Path], settings: Mapping[str, str] = MappingProxyType({})
     """Spark with both connectors, and settings of its own."""
     from pyspark.sql import SparkSession
 
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where workers find limit_source
+    places = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(places)  # where workers find limit_source
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master("local[2]")

@@ -6,6 +6,7 @@ ArrowColumns builds the columns in C from the broker's batches, without a Python
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -48,7 +49,7 @@ class TableBuilder:
         if not names or len(set(names)) != len(names):
             raise ValueError(f"columns {list(names)} are empty, or a column occurs twice")
         self.columns = ArrowColumns(names)
-        self.schema = pa.schema([SCHEMA.field(name) for name in names])
+        self.schema = _schema_of(names)
 
     @property
     def rows(self) -> int:
@@ -72,10 +73,11 @@ class TableBuilder:
 
         Arrow's 32-bit offsets may need several batches.
         """
-        topics = pa.array(self.columns.topics, pa.string())
+        names = self.schema.names
+        topics = _topic_names(tuple(self.columns.topics)) if "topic" in names else None
         return [
             pa.RecordBatch.from_arrays(
-                [_array(name, rows, buffers[name], topics) for name in self.schema.names], schema=self.schema
+                [_array(name, rows, buffers[name], topics) for name in names], schema=self.schema
             )
             for rows, buffers in self.columns.finish()
         ]
@@ -85,7 +87,19 @@ class TableBuilder:
         return pa.Table.from_batches(self.batches(), schema=self.schema)
 
 
-def _array(name: str, rows: int, buffers: Any, topics: pa.Array) -> pa.Array:
+@cache
+def _schema_of(names: tuple[str, ...]) -> pa.Schema:
+    """The schema of these columns. A poll of a few thousand records is too small to make one each time."""
+    return pa.schema([SCHEMA.field(name) for name in names])
+
+
+@lru_cache(maxsize=64)
+def _topic_names(topics: tuple[str, ...]) -> pa.Array:
+    """The dictionary of a topic column."""
+    return pa.array(topics, pa.string())
+
+
+def _array(name: str, rows: int, buffers: Any, topics: pa.Array | None) -> pa.Array:
     if name == "topic":
         return pa.DictionaryArray.from_arrays(array_of("topic", pa.int32(), rows, buffers), topics, safe=False)
     return array_of(name, SCHEMA.field(name).type, rows, buffers)

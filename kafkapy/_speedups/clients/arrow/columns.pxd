@@ -67,4 +67,6 @@ cdef class ArrowColumns(RecordColumns):
     cdef dict topic_indexes
     cdef void drop_chunks(self) noexcept
     cdef ColumnChunk* chunk_for(self, int64_t batch_bytes, int32_t records) except NULL
+    cdef int64_t walk(self, FetchedPartition partition, ColumnChunk* chunk, int32_t topic, int64_t max_records,
+                      int64_t end_offset, int64_t max_bytes) noexcept nogil
     cdef dict columns_of(self, ColumnChunk* chunk)

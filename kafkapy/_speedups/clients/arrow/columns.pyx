@@ -17,7 +17,7 @@ headers, timestamp is in µs (clamped to the first or last possible one), timest
 The memory of freed tables is kept for the next one, up to 64 MiB in all: new pages cost more than writing to them.
 
 FetchedPartition handles positions, control batches, aborted transactions and errors. An append may release the GIL
-during the walk over a batch; no other thread may use the partition or the columns meanwhile.
+during the walk over batches; no other thread may use the partition or the columns meanwhile.
 """
 
 cimport cython
@@ -516,20 +516,13 @@ cdef class ArrowColumns:
         partition.next_offset is end_offset or more once the partition has no record left below it.
         """
         cdef ColumnChunk* chunk
-        cdef const FetchedBatch* batch
         cdef int64_t taken = 0
-        cdef int64_t rows, size
-        cdef int64_t limit
-        cdef int64_t next_offset
-        cdef int32_t left, topic, number
-        cdef Cursor cursor
-        cdef bint good
+        cdef int32_t topic
         if partition.topic is None:
             raise ValueError("the partition has not been started")
-        number = partition.data.partition
         topic = self.topic_indexes.setdefault(partition.topic, len(self.topic_indexes))
         while taken < max_records and partition.next_offset < end_offset and self.bytes < max_bytes:
-            if partition.origin is None:
+            if not partition.entered:
                 try:
                     if not partition.enter_batch():
                         break
@@ -537,31 +530,44 @@ cdef class ArrowColumns:
                     if taken:
                         break
                     raise
-            batch = partition.batch
-            cursor = partition.cursor
-            left = partition.left
-            next_offset = partition.next_offset
-            limit = max_records - taken
-            chunk = self.chunk_for(batch.size, left)
-            size = chunk_bytes_of(chunk)
+            chunk = self.chunk_for(partition.batch.size, partition.left)
             if release_gil:
                 with nogil:
-                    rows = chunk_walk(chunk, self.wanted, batch, &cursor, &left, &next_offset, end_offset, limit, topic,
-                                      number, &good)
+                    taken += self.walk(partition, chunk, topic, max_records - taken, end_offset, max_bytes)
             else:
-                rows = chunk_walk(chunk, self.wanted, batch, &cursor, &left, &next_offset, end_offset, limit, topic,
-                                  number, &good)
-            partition.cursor = cursor
-            partition.left = left
-            partition.next_offset = next_offset
-            taken += rows
-            self.rows += rows
-            self.bytes += chunk_bytes_of(chunk) - size
+                taken += self.walk(partition, chunk, topic, max_records - taken, end_offset, max_bytes)
+        return taken
+
+    cdef int64_t walk(self, FetchedPartition partition, ColumnChunk* chunk, int32_t topic, int64_t max_records,
+                      int64_t end_offset, int64_t max_bytes) noexcept nogil:
+        """Adds records of the entered batch, for which the chunk has room, and of the batches behind it while these fit
+        into the chunk and take no Python object. Returns how many.
+
+        Between two batches nothing else happens: what does costs more than its instructions, because the memory that
+        the copies wait for is not asked for meanwhile.
+        """
+        cdef int64_t taken = 0
+        cdef int64_t size = chunk_bytes_of(chunk)
+        cdef int64_t others = self.bytes - size
+        cdef bint good
+        while True:
+            taken += chunk_walk(chunk, self.wanted, partition.batch, &partition.cursor, &partition.left,
+                                &partition.next_offset, end_offset, max_records - taken, topic,
+                                partition.data.partition, &good)
+            size = chunk_bytes_of(chunk)
             if not good:
                 partition.batch.state = FETCHED_BAD_RECORDS
-                partition.origin = None
-            elif left == 0:
-                partition.end_batch()
+                partition.entered = False
+                break
+            if partition.left > 0:
+                break
+            partition.end_batch()
+            if (taken == max_records or partition.next_offset >= end_offset or others + size >= max_bytes
+                    or not partition.step_in() or size + partition.batch.size > self.chunk_bytes
+                    or not chunk_reserve(chunk, self.wanted, partition.batch.size, partition.left)):
+                break
+        self.rows += taken
+        self.bytes = others + size
         return taken
 
     def finish(self):

@@ -137,7 +137,7 @@ cdef class AcquiredPartition(FetchedPartition):
             # The end of the batch is unknown, and nothing behind it can be read.
             self.decide(INT64_MAX, STATE_RELEASE)
             self.current = self.data.batches.size()
-            self.origin = None
+            self.entered = False
         else:
             self.decide(batch.base_offset, STATE_GAP)
             self.decide(batch.next_offset,
@@ -151,7 +151,7 @@ cdef class AcquiredPartition(FetchedPartition):
             return False
         self.decide(INT64_MAX, STATE_DONE)
         self.exhausted = True
-        self.origin = None
+        self.entered = False
         return True
 
     cdef void hold(self, int64_t place) noexcept:
@@ -312,7 +312,7 @@ cdef class AcquiredPartition(FetchedPartition):
         """Releases the unread records, for other members."""
         self.decide(INT64_MAX, STATE_RELEASE)
         self.exhausted = True
-        self.origin = None
+        self.entered = False
 
     cdef size_t first_open(self) noexcept:
         """The place of the first offset that is not done."""
@@ -457,7 +457,7 @@ cdef class AcquiredColumns(RecordColumns):
             if rows:
                 self.counts.append((rows, span.delivery_count))
                 taken += rows
-            if chunk.exhausted and chunk.origin is None:
+            if chunk.exhausted and not chunk.entered:
                 chunk.hold_between(start, end)          # no batch is left: nothing has the other offsets
             elif chunk.next_offset > start:
                 chunk.hold_between(start, min(end, chunk.next_offset))

@@ -59,21 +59,25 @@ cdef class FetchedPartition:
     cdef readonly int end_epoch
     cdef readonly bint exhausted
     # The batch being read.
-    cdef size_t current                 # its index; the batch is entered once `origin` is set
+    cdef size_t current                 # its index
+    cdef bint entered
     cdef FetchedBatch* batch
-    cdef RecordOrigin origin
-    cdef RecordMemory memory
+    cdef RecordOrigin origin            # of the batch that the last record was read from
+    cdef size_t origin_at               # its index
+    cdef RecordMemory memory            # of that batch
     cdef Cursor cursor
     cdef int32_t left                   # unread records
     cdef size_t aborted_at              # transactions before it have begun
     cdef unordered_set[int64_t] aborting    # producers with skipped records now
 
     cdef void adopt(self, PartitionData* data, RecordMemory response) noexcept
-    cdef bint settle(self) noexcept
-    cdef void leave_batch(self) noexcept
-    cdef bint is_aborted(self, FetchedBatch* batch) noexcept
+    cdef bint settle(self) noexcept nogil
+    cdef void leave_batch(self) noexcept nogil
+    cdef bint is_aborted(self, FetchedBatch* batch) noexcept nogil
+    cdef bint step_in(self) noexcept nogil
     cdef bint enter_batch(self) except -1
-    cdef void end_batch(self) noexcept
+    cdef void end_batch(self) noexcept nogil
+    cdef int make_origin(self) except -1
     cdef int fail(self, int state) except -1
     cdef ConsumerRecord read_record(self)
     cpdef object next(self)

@@ -195,7 +195,7 @@ cdef class FetchedPartition:
               bint tuple_headers=False):
         """Prepares the partition for reads from fetch_offset on. Once. A deserializer is None, a callable, or has
         `deserialize` (consumer_record.pyx)."""
-        if self.origin is not None or not self.exhausted or self.next_offset >= 0:
+        if self.entered or not self.exhausted or self.next_offset >= 0:
             raise IllegalStateError(f"the records of {topic}-{self.data.partition} are being read already")
         self.topic = topic
         self.next_offset = fetch_offset
@@ -205,17 +205,16 @@ cdef class FetchedPartition:
         self.tuple_headers = tuple_headers
         self.settle()
 
-    cdef void leave_batch(self) noexcept:
+    cdef void leave_batch(self) noexcept nogil:
         """Leaves the batch at `current`."""
         cdef FetchedBatch* batch = &self.data.batches[self.current]
         if batch.next_offset > self.next_offset:
             self.next_offset = batch.next_offset
-        self.origin = None
-        self.memory = None
+        self.entered = False
         self.left = 0
         self.current += 1
 
-    cdef bint is_aborted(self, FetchedBatch* batch) noexcept:
+    cdef bint is_aborted(self, FetchedBatch* batch) noexcept nogil:
         """Whether the batch belongs to an aborted transaction. Follows the transactions; called once per batch, in
         order."""
         cdef RecordView record
@@ -235,7 +234,7 @@ cdef class FetchedPartition:
             return False
         return batch.attributes & TRANSACTIONAL_FLAG and self.aborting.count(batch.producer_id) > 0
 
-    cdef bint settle(self) noexcept:
+    cdef bint settle(self) noexcept nogil:
         """Goes on to the next batch with visible records, or with an error: True. False after the last batch; the
         partition is then exhausted."""
         cdef FetchedBatch* batch
@@ -271,8 +270,25 @@ cdef class FetchedPartition:
             "seek past it to go on"
         )
 
+    cdef bint step_in(self) noexcept nogil:
+        """Enters the batch at `current`, if that takes no Python object: it is open, and in the response or in the slab
+        of an earlier batch."""
+        cdef FetchedBatch* batch
+        if self.exhausted:
+            return False
+        batch = &self.data.batches[self.current]
+        if (batch.state != FETCHED_READY or batch.slab >= 0 and batch.slab != self.slab_index
+                or batch.record_count < 0 or batch.record_count > batch.size // MIN_RECORD_SIZE):
+            return False
+        self.batch = batch
+        self.leader_epoch = batch.leader_epoch
+        self.left = batch.record_count
+        cursor_init(&self.cursor, batch.records, batch.size)
+        self.entered = True
+        return True
+
     cdef bint enter_batch(self) except -1:
-        """Opens the batch at `current`. False after the last batch."""
+        """Opens and enters the batch at `current`. False after the last batch."""
         cdef FetchedBatch* batch
         if self.exhausted:
             return False
@@ -284,27 +300,25 @@ cdef class FetchedPartition:
         if batch.record_count < 0 or batch.record_count > batch.size // MIN_RECORD_SIZE:
             batch.state = FETCHED_BAD_RECORDS
             self.fail(batch.state)
-        if batch.slab < 0:
-            self.memory = self.response
-        else:
-            if batch.slab != self.slab_index:
-                self.slab = memory_of(self.data.slabs[batch.slab].data)
-                self.slab_index = batch.slab
-                self.data.slabs[batch.slab].data = NULL
-            self.memory = self.slab
-        self.origin = origin_of(self.topic, self.data.partition, batch.leader_epoch, batch.timestamp_type,
-                                self.key_deserializer, self.value_deserializer, self.tuple_headers)
-        self.batch = batch
-        self.leader_epoch = batch.leader_epoch
-        self.left = batch.record_count
-        cursor_init(&self.cursor, batch.records, batch.size)
-        return True
+        if batch.slab >= 0 and batch.slab != self.slab_index:
+            self.slab = memory_of(self.data.slabs[batch.slab].data)
+            self.slab_index = batch.slab
+            self.data.slabs[batch.slab].data = NULL
+        return self.step_in()
 
-    cdef void end_batch(self) noexcept:
+    cdef int make_origin(self) except -1:
+        """Makes what the records of the entered batch have in common."""
+        self.memory = self.response if self.batch.slab < 0 else self.slab
+        self.origin = origin_of(self.topic, self.data.partition, self.batch.leader_epoch, self.batch.timestamp_type,
+                                self.key_deserializer, self.value_deserializer, self.tuple_headers)
+        self.origin_at = self.current
+        return 0
+
+    cdef void end_batch(self) noexcept nogil:
         """Ends a batch after all its records were read."""
         if remaining(&self.cursor):
             self.batch.state = FETCHED_BAD_RECORDS
-            self.origin = None
+            self.entered = False
         else:
             self.leave_batch()
             self.settle()
@@ -314,10 +328,12 @@ cdef class FetchedPartition:
         cdef RecordView view
         cdef ConsumerRecord record
         cdef int64_t offset, timestamp
+        if self.origin is None or self.origin_at != self.current:
+            self.make_origin()
         while self.left > 0:
             if record_read(&self.cursor, &view) != BATCH_OK:
                 self.batch.state = FETCHED_BAD_RECORDS
-                self.origin = None
+                self.entered = False
                 return None
             self.left -= 1
             offset = self.batch.base_offset + view.offset_delta
@@ -339,7 +355,7 @@ cdef class FetchedPartition:
         says."""
         cdef ConsumerRecord record
         while True:
-            if self.origin is None and not self.enter_batch():
+            if not self.entered and not self.enter_batch():
                 return None
             record = self.read_record()
             if record is not None:
@@ -350,7 +366,7 @@ cdef class FetchedPartition:
         cdef list records = []
         cdef ConsumerRecord record
         while len(records) < max_records:
-            if self.origin is None:
+            if not self.entered:
                 try:
                     if not self.enter_batch():
                         break

@@ -26,7 +26,12 @@ Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 
 def partition_of(
-    data: bytes, topic: str = "t", number: int = 2, offset: int = 0, check_crcs: bool = True
+    data: bytes,
+    topic: str = "t",
+    number: int = 2,
+    offset: int = 0,
+    check_crcs: bool = True,
+    max_decompressed: int = 1 << 30,
 ) -> FetchedPartition:
     response = FetchResponse(
         responses=[
@@ -38,7 +43,7 @@ def partition_of(
             )
         ]
     )
-    frame = FetchResponseFrame(11, check_crcs)
+    frame = FetchResponseFrame(11, check_crcs, max_decompressed)
     frame.feed(b"\x00\x00\x00\x01" + response.encode(11))
     (partition,) = frame.partitions()
     partition.start(topic, offset, False, None, None)
@@ -128,6 +133,58 @@ def test_the_table_is_that_of_the_records(data: st.DataObject) -> None:
     assert {name: table[name].null_count for name in table.column_names} == {
         name: expected[name].null_count for name in expected.column_names
     }
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_stops_of_any_kind_do_not_change_what_is_read(data: st.DataObject) -> None:
+    """Columns and records in turns, to limits of rows, offsets and bytes, against one record after the other."""
+    raw, base = bytearray(), 0
+    for _ in range(data.draw(st.integers(1, 6))):
+        base += data.draw(st.integers(0, 3))  # where compaction has left nothing
+        rows = data.draw(rows_of)
+        made = bytearray(batch(base, rows, data.draw(st.sampled_from([0, 0, 2, 3]))))
+        if data.draw(st.integers(0, 9)) == 0:
+            made[17] ^= 1  # the CRC
+        raw += made
+        base += len(rows)
+    budget = data.draw(st.sampled_from([0, 100, 1 << 30]))
+    expected: list[int | type] = []
+    one = partition_of(bytes(raw), max_decompressed=budget)
+    try:
+        while (record := one.next()) is not None:
+            expected.append(record.offset)
+    except CorruptMessageError as error:
+        expected.append(type(error))
+    turns = partition_of(bytes(raw), max_decompressed=budget)
+    columns = ArrowColumns(["offset", "value"], chunk_bytes=data.draw(st.sampled_from([1, 60, 1 << 20])))
+    found: list[int | type] = []
+    while len(found) < len(expected):
+        most = data.draw(st.integers(1, 15))
+        end = turns.next_offset + data.draw(st.integers(1, 20))
+        try:
+            if data.draw(st.booleans()):
+                found += [record.offset for record in turns.take(most)]
+                continue
+            gil, room = data.draw(st.booleans()), data.draw(st.integers(1, 200))
+            taken = columns.append(turns, most, gil, end, room)
+        except CorruptMessageError as error:
+            found.append(type(error))
+            break
+        assert taken == columns.rows <= most
+        offsets = [
+            int(offset)
+            for _, buffers in columns.finish()
+            for offset in memoryview(buffers["offset"]).cast("b").cast("q")
+        ]
+        assert len(offsets) == taken
+        assert all(offset < end for offset in offsets)
+        found += offsets
+    assert found == expected
+    assert turns.next_offset == one.next_offset
+    if expected and isinstance(expected[-1], int):
+        assert columns.append(turns, 1 << 40) == 0
+        assert turns.exhausted
 
 
 def test_no_rows_and_no_columns() -> None:
