@@ -90,6 +90,8 @@ class ConsumerPatterns:
         It starts a match of the group's expressions when it is due. INVALID_REGULAR_EXPRESSION.
         """
         old, new = before.topic_regex, after.topic_regex
+        if not old and not new and not group.subscribed_regexes:
+            return False
         bump, is_new = False, False
         if old != new:
             if old in group.resolved:

@@ -197,7 +197,7 @@ class ModernRebalance(ABC, Generic[G, M]):
 
     @staticmethod
     def _is_news(group: G) -> bool:
-        if not group.is_settled or group.announced_epoch == group.epoch:
+        if group.announced_epoch == group.epoch or not group.is_settled:
             return False
         group.announced_epoch = group.epoch
         return True
