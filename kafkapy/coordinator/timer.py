@@ -54,10 +54,9 @@ class TimerHeap:
     def restart(self, key: Hashable, delay_ms: int) -> bool:
         """Move the timeout of a key to `delay_ms` ms from now; False without one."""
         found = self._live.get(key)
-        if found is None:
-            return False
-        self.schedule(key, delay_ms, found[1])
-        return True
+        if found is not None:
+            self.schedule(key, delay_ms, found[1])
+        return found is not None
 
     def cancel(self, key: Hashable) -> None:
         """Cancel the timeout of a key, if there is one."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from coordinator.group.consumer_client import SESSION_MS, Member, assigned, owned_once, settle, topic_id
 
-from kafkapy.coordinator.group.consumer.rebalance import CLOSE_JOINS_MS
+from kafkapy.coordinator.group.consumer.rebalance import CLOSE_JOINS_MS, JOIN_WAIT_MS
 from kafkapy.errors import ErrorCode
 from kafkapy.testing.coordinator import snapshot_of
 from kafkapy.types import uuid_from_string
@@ -274,7 +274,7 @@ def test_a_full_request_is_answered_with_the_whole_assignment(bench: Any) -> Non
 def test_a_group_is_described_with_what_members_have_and_are_to_have(bench: Any) -> None:
     Member(bench, "a")
     Member(bench, "b", rack_id="r")
-    bench.clock.advance(1)
+    bench.clock.advance(JOIN_WAIT_MS)
     described = bench.describe_consumer()
     assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Reconciling", 2, 2)
     first, second = described.members
@@ -338,7 +338,7 @@ def test_members_who_join_a_large_group_at_once_get_one_assignment(bench: Any) -
     assert (group.epoch, group.assignment_epoch) == (200, 1)
     assert bench.describe_consumer().group_state == "Assigning"
     # It is computed without another request.
-    bench.clock.advance(1)
+    bench.clock.advance(JOIN_WAIT_MS)
     assert group.assignment_epoch == 200
     settle(*members, rounds=3)
     assert owned_once(*members) == {topic_id(bench): frozenset(range(200))}
@@ -350,7 +350,7 @@ def test_a_few_joins_of_a_large_group_wait_for_others_and_many_do_not(bench: Any
     bench.snapshot = snapshot_of({"topic": 1000})
     for number in range(200):
         bench.enter(f"{number:03}")
-    bench.clock.advance(1)
+    bench.clock.advance(JOIN_WAIT_MS)
     group = bench.consumer_group()
     for number in range(200, 249):
         bench.enter(f"{number:03}")

@@ -200,19 +200,20 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         """Add or replace a member."""
         before = self.members.get(member.member_id)
         self.members[member.member_id] = member
-        if before is not None:
-            self._disown(before)
-        if before is not None and _says_the_same(before, member):
-            # Most changes are steps to the target assignment.
-            self._tally_progress(before, -1)
-            self._tally_progress(member, 1)
-        else:
-            if before is not None:
-                self._tally(before, -1)
+        if before is None:
             self._tally(member, 1)
-        for partitions in (member.assigned, member.pending_revocation):
-            for topic_id, numbers in partitions.items():
-                self._owners.setdefault(topic_id, {}).update(dict.fromkeys(numbers, member.member_id))
+            self._own(member)
+        else:
+            if not _says_the_same(before, member):
+                self._tally(before, -1)
+                self._tally(member, 1)
+            elif before.member_epoch != member.member_epoch or before.state is not member.state:
+                # Most changes are steps to the target assignment.
+                self._tally_progress(before, -1)
+                self._tally_progress(member, 1)
+            if before.assigned != member.assigned or before.pending_revocation != member.pending_revocation:
+                self._disown(before)
+                self._own(member)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
 
@@ -225,6 +226,11 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         self._disown(member)
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
             del self.static_members[member.instance_id]
+
+    def _own(self, member: ConsumerGroupMember) -> None:
+        for partitions in (member.assigned, member.pending_revocation):
+            for topic_id, numbers in partitions.items():
+                self._owners.setdefault(topic_id, {}).update(dict.fromkeys(numbers, member.member_id))
 
     def _disown(self, member: ConsumerGroupMember) -> None:
         for partitions in (member.assigned, member.pending_revocation):

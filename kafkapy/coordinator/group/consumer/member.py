@@ -35,7 +35,10 @@ class MemberState(IntEnum):
     @classmethod
     def of(cls, code: int) -> MemberState:
         """The state for a code of the log."""
-        return cls(code) if code in (0, 1, 2) else cls.UNKNOWN
+        return _STATES.get(code, cls.UNKNOWN)
+
+
+_STATES: Final[dict[int, MemberState]] = {state.value: state for state in MemberState}
 
 
 class ClassicMetadata(NamedTuple):
@@ -72,6 +75,20 @@ class ConsumerGroupMember(NamedTuple):
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """Whether the member has its whole target assignment of that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
+
+    def stepped(
+        self,
+        member_epoch: int,
+        previous_member_epoch: int,
+        state: MemberState,
+        assigned: Partitions,
+        pending_revocation: Partitions,
+    ) -> ConsumerGroupMember:
+        """The member with another progress to its target assignment; cheaper than `_replace`."""
+        progress = (member_epoch, previous_member_epoch, state)
+        return ConsumerGroupMember._make(
+            (self.member_id, *progress, *self[4:12], assigned, pending_revocation, self.classic)
+        )
 
     @property
     def is_static(self) -> bool:
@@ -180,10 +197,4 @@ def _next_step(
 def _moved(
     member: ConsumerGroupMember, state: MemberState, epoch: int, assigned: Partitions, revoked: Partitions
 ) -> ConsumerGroupMember:
-    return member._replace(
-        state=state,
-        member_epoch=epoch,
-        previous_member_epoch=member.member_epoch,
-        assigned=assigned,
-        pending_revocation=revoked,
-    )
+    return member.stepped(epoch, member.member_epoch, state, assigned, revoked)

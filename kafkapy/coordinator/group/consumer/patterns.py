@@ -173,7 +173,7 @@ class ConsumerPatterns:
             # A member may have another expression's topics until the first result of its own, even one without topics.
             changed = changed or before is None or now.topics != before.topics
             records.append(records_of.regular_expression(group.group_id, pattern, now))
-        names = set(group.subscriptions().names).union(
+        names = frozenset(group.subscriptions().names).union(
             *(resolved[pattern].topics for pattern in group.subscribed_regexes if pattern in resolved)
         )
         group.regex_topics = match.topics
@@ -181,5 +181,5 @@ class ConsumerPatterns:
         metadata_hash = GroupTopics(snapshot).hash_of(names)
         if changed or metadata_hash != group.metadata_hash:
             epoch = self._rebalance.next_epoch(group, metadata_hash, records)
-            group.refreshed = Refresh(snapshot.topics, snapshot.brokers_version, epoch)
+            group.refreshed = Refresh(snapshot.topics, snapshot.brokers_version, epoch, names, metadata_hash)
         return self._rebalance.announced(group.group_id, Result(None, records))

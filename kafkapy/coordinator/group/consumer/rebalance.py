@@ -48,9 +48,11 @@ much as one. Kafka 4.1 computes one for each change, and Kafka 4.4 one a second.
 MEMBERS_PER_MS: Final = 5
 """A large group's assignments are at least one ms apart for each of so many members."""
 MEMBERS_PER_CHANGE: Final = 4
-"""A large group's assignment waits no longer once one in so many members has changed."""
+"""A member of a large group waits no longer once one in so many members has changed."""
 CLOSE_JOINS_MS: Final = 1_000
 """Joins within so many ms of an assignment are close: the interval of Kafka 4.4."""
+JOIN_WAIT_MS: Final = 50
+"""Delay in ms of an assignment that gives a close join nothing; a heartbeat of another member ends it."""
 
 
 class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
@@ -238,9 +240,10 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
         if interval is not None:
             return max(0, interval - since)
         # Members that join at once share an assignment, unless the joining member gets a partition at once.
-        least = 1 if since < CLOSE_JOINS_MS and self._joins_in_vain(group, member, topics) else 0
+        in_vain = since < CLOSE_JOINS_MS and self._joins_in_vain(group, member, topics)
+        least = JOIN_WAIT_MS if in_vain else 0
         size = len(group.members)
-        if size < LARGE_GROUP or (epoch - group.assignment_epoch) * MEMBERS_PER_CHANGE >= size:
+        if size < LARGE_GROUP or (not in_vain and (epoch - group.assignment_epoch) * MEMBERS_PER_CHANGE >= size):
             return least
         return max(least, size // MEMBERS_PER_MS - since)
 
@@ -249,10 +252,12 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
         """Whether a member joins, and other members have all partitions of its topics."""
         if member.member_epoch != JOIN_EPOCH or group.target_of(member):
             return False
-        return not any(
-            len(group.owners(topic_id)) < topics.num_partitions(topic_id)
-            for topic_id in topics.ids_of(group.topics_of(member))
-        )
+        subscribed = topics.snapshot.topics
+        for name in group.topics_of(member):
+            topic = subscribed.get(name)
+            if topic is not None and len(group.owners(topic.topic_id)) < topic.partition_count:
+                return False
+        return True
 
     def _assign(
         self,

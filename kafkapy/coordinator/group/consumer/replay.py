@@ -129,12 +129,12 @@ class ConsumerReplay:
             group = self._get(key.group_id)
             member = group.members.get(key.member_id) or ConsumerGroupMember(key.member_id)
             group.put(
-                member._replace(
-                    member_epoch=value.member_epoch,
-                    previous_member_epoch=value.previous_member_epoch,
-                    state=MemberState.of(value.state),
-                    assigned=partitions_of(value.assigned_partitions),
-                    pending_revocation=partitions_of(value.partitions_pending_revocation),
+                member.stepped(
+                    value.member_epoch,
+                    value.previous_member_epoch,
+                    MemberState.of(value.state),
+                    partitions_of(value.assigned_partitions),
+                    partitions_of(value.partitions_pending_revocation),
                 )
             )
             return

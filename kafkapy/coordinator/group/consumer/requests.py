@@ -19,7 +19,7 @@ from kafkapy.coordinator.group.consumer.member import (
     is_subset,
 )
 from kafkapy.coordinator.group.consumer.patterns import ConsumerPatterns, Visible
-from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance
+from kafkapy.coordinator.group.consumer.rebalance import LARGE_GROUP, ConsumerRebalance
 from kafkapy.coordinator.group.modern.partitions import NO_PARTITIONS, described_as, listed_as
 from kafkapy.coordinator.group.modern.rebalance import Records
 from kafkapy.coordinator.group.modern.requests import JOIN_EPOCH, LEAVE_GROUP_EPOCH, is_blank, require
@@ -65,9 +65,13 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, as
     if api_version >= MEMBER_ID_BY_CLIENT or epoch > 0 or epoch == LEAVE_GROUP_EPOCH:
         require(not is_blank(request.member_id), "MemberId can't be empty.")
     require(not is_blank(request.group_id), "GroupId can't be empty.")
-    require(not is_blank(request.instance_id), "InstanceId can't be empty.")
-    require(not is_blank(request.rack_id), "RackId can't be empty.")
-    if epoch == JOIN_EPOCH:
+    if request.instance_id is not None:
+        require(not is_blank(request.instance_id), "InstanceId can't be empty.")
+    if request.rack_id is not None:
+        require(not is_blank(request.rack_id), "RackId can't be empty.")
+    if epoch > JOIN_EPOCH:
+        pass
+    elif epoch == JOIN_EPOCH:
         require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
         require(request.topic_partitions == [], "TopicPartitions must be empty when (re-)joining.")
         require(
@@ -149,7 +153,9 @@ class ConsumerRequests:
         elif joins:
             member = group.members.get(member_id) or ConsumerGroupMember(member_id)
             if member.member_epoch == JOIN_EPOCH:
-                logger.info("Member %s joins consumer group %s", member_id, group.group_id)
+                # A thousand members that join at once would spend a tenth of their time on lines that are suppressed.
+                level = logging.INFO if len(group.members) < LARGE_GROUP else logging.DEBUG
+                logger.log(level, "Member %s joins consumer group %s", member_id, group.group_id)
         else:
             member = group.member(member_id)
         _check_epoch(member, request)
