@@ -59,10 +59,10 @@ class ShardTimer(Generic[S]):
         self._arm(key, delay_ms, operation, RELOAD_PAUSE_MS)
 
     def restart(self, key: Hashable, delay_ms: int) -> bool:
-        """Move the operation scheduled under the key to `delay_ms` ms from now; False without one.
+        """Move the scheduled operation of a key to `delay_ms` ms from now.
 
-        Cheaper than to schedule the same operation again, as each heartbeat would. False for a failed operation that is
-        to be tried again: it would keep its longer pauses.
+        False without one, and for a failed operation that waits for its next attempt: it would keep its longer pauses.
+        A heartbeat restarts a session so, without a new operation.
         """
         return key not in self._retries and self._heap.restart((self._name, key), delay_ms)
 

@@ -17,7 +17,10 @@ def check_group_id(group_id: str) -> None:
 
 
 def writable(reply: Later[T]) -> Later[T]:
-    """The reply; UNKNOWN_SERVER_ERROR for a group that is too large to write. Nobody else may wait for it yet."""
+    """The reply; UNKNOWN_SERVER_ERROR for a group that is too large to write.
+
+    Nobody else may wait for the reply yet.
+    """
     reply.then(_hide_too_large)
     return reply
 

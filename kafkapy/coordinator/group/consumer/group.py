@@ -122,7 +122,10 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return partition in self.owners(topic_id)
 
     def owners(self, topic_id: UUID) -> Mapping[int, str]:
-        """The partitions of a topic that members have, or are giving up, and their owners; not to be changed."""
+        """The owners of a topic's partitions by number; not to be changed.
+
+        A member owns a partition until it has given it up.
+        """
         return self._owners.get(topic_id, NO_OWNERS)
 
     def waits_for_others(self, member: ConsumerGroupMember) -> bool:
