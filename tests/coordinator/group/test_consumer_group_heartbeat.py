@@ -377,6 +377,23 @@ def test_a_close_join_waits_no_longer_than_the_next_heartbeat_of_another_member(
     assert owned_once(first, *others) == {topic_id(bench): frozenset(range(6))}
 
 
+def test_joins_put_the_assignment_off_for_a_second_at_most(bench: Any) -> None:
+    Member(bench, "first")
+    group = bench.consumer_group()
+    for number in range(10):
+        bench.clock.advance(JOIN_WAIT_MS - 1)
+        bench.enter(f"{number:02}")
+    assert (group.epoch, group.assignment_epoch) == (11, 1)
+    bench.clock.advance(JOIN_WAIT_MS)
+    assert group.assignment_epoch == 11
+    for number in range(10, 40):
+        bench.clock.advance(JOIN_WAIT_MS - 1)
+        bench.enter(f"{number:02}")
+        late_ms = bench.clock.monotonic_ms() - group.assigned_ms
+        assert late_ms <= CLOSE_JOINS_MS + JOIN_WAIT_MS
+    assert group.assignment_epoch > 11
+
+
 def test_a_close_join_that_gets_partitions_does_not_wait(bench: Any) -> None:
     bench.snapshot = snapshot_of({"topic": 2, "other": 2})
     Member(bench, "a", "topic")

@@ -52,7 +52,10 @@ MEMBERS_PER_CHANGE: Final = 4
 CLOSE_JOINS_MS: Final = 1_000
 """Joins within so many ms of an assignment are close: the interval of Kafka 4.4."""
 JOIN_WAIT_MS: Final = 50
-"""Delay in ms of an assignment that gives a close join nothing; a heartbeat of another member ends it."""
+"""Delay in ms of an assignment after the last close join that it gives nothing.
+
+A heartbeat of another member ends it.
+"""
 
 
 class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
@@ -192,9 +195,9 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
         epoch = self.refresh(group, before, after, topics, bump=bump, records=records)
         target, target_epoch = group.target_of(after), group.assignment_epoch
         if epoch > target_epoch:
-            wait_ms = self._assignment_wait_ms(group, after, epoch, topics)
+            wait_ms, puts_off = self._assignment_wait(group, after, epoch, topics)
             if wait_ms > 0:
-                self._assign_later(group.group_id, wait_ms)
+                self._assign_later(group.group_id, wait_ms, puts_off=puts_off)
             else:
                 target = self._assign(group, before, after, epoch, topics, records)
                 target_epoch = epoch
@@ -226,26 +229,27 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
     def _target_epoch(self, group: ConsumerGroup, epoch: int) -> CoordinatorRecord:
         return records_of.target_epoch(group.group_id, epoch)
 
-    def _assignment_wait_ms(
+    def _assignment_wait(
         self, group: ConsumerGroup, member: ConsumerGroupMember, epoch: int, topics: GroupTopics
-    ) -> int:
-        """Delay of a new target assignment in ms: assignments of a group keep an interval (KIP-1263).
+    ) -> tuple[int, bool]:
+        """Delay of a new target assignment in ms, and whether it puts off a pending one.
 
-        Classic members never wait: they would join again and again until the assignment exists.
+        Assignments of a group keep an interval (KIP-1263). Classic members never wait: they would join again and again
+        until the assignment exists.
         """
         if group.assigned_ms is None or group.classic_count or member.classic is not None:
-            return 0
+            return 0, False
         interval = self._overrides.assignment_interval_ms(group.group_id)
         since = self._clock.monotonic_ms() - group.assigned_ms
         if interval is not None:
-            return max(0, interval - since)
+            return max(0, interval - since), False
         # Members that join at once share an assignment, unless the joining member gets a partition at once.
         in_vain = since < CLOSE_JOINS_MS and self._joins_in_vain(group, member, topics)
         least = JOIN_WAIT_MS if in_vain else 0
         size = len(group.members)
         if size < LARGE_GROUP or (not in_vain and (epoch - group.assignment_epoch) * MEMBERS_PER_CHANGE >= size):
-            return least
-        return max(least, size // MEMBERS_PER_MS - since)
+            return least, in_vain
+        return max(least, size // MEMBERS_PER_MS - since), in_vain
 
     @staticmethod
     def _joins_in_vain(group: ConsumerGroup, member: ConsumerGroupMember, topics: GroupTopics) -> bool:

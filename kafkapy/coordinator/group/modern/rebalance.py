@@ -128,7 +128,11 @@ class ModernRebalance(ABC, Generic[G, M]):
         logger.debug("Group %s enters epoch %d", group.group_id, epoch)
         return epoch
 
-    def _assign_later(self, group_id: str, wait_ms: int) -> None:
+    def _assign_later(self, group_id: str, wait_ms: int, *, puts_off: bool = False) -> None:
+        key = ("assignment", group_id)
+        if puts_off and self._timer.restart(key, wait_ms):
+            return
+
         def due(shard: object, now_ms: int) -> Result[None]:
             del shard, now_ms
             group = self.find(group_id)
@@ -141,8 +145,8 @@ class ModernRebalance(ABC, Generic[G, M]):
                     return Result(None)
             return self.announced(group_id, Result(None, records))
 
-        if ("assignment", group_id) not in self._timer:
-            self._timer.schedule(("assignment", group_id), wait_ms, due)
+        if key not in self._timer:
+            self._timer.schedule(key, wait_ms, due)
 
     def _compute(
         self,
