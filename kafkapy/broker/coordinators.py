@@ -149,7 +149,7 @@ class Coordinators:
             self._group_config,
             self.writer,
             self.clock,
-            partition_count=lambda: self.partition_count(GROUP_METADATA_TOPIC),
+            partition_count=lambda: self.internal_topics.count(GROUP_METADATA_TOPIC),
             compression=self.config.get_int("offsets.topic.compression.codec"),
             rebalanced=self._rebalanced,
             assignors=self._assignors,

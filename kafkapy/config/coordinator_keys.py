@@ -81,7 +81,8 @@ GROUP_KEYS = (
       "Largest heartbeat interval in ms of a single group."),
     K("group.consumer.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM,
       "Least time in ms between two assignments of a consumer group (KIP-1263). Not set: none in a group of less than "
-      "100 members, and a ms for each five members of a larger one.", CLUSTER),
+      "100 members, and a ms for each five members of a larger one; joins that get nothing at once share an "
+      "assignment.", CLUSTER),
     K("group.consumer.min.assignment.interval.ms", INT, 0, at_least(0), MEDIUM,
       "Least assignment interval in ms of a single group."),
     K("group.consumer.max.assignment.interval.ms", INT, 15000, at_least(0), MEDIUM,

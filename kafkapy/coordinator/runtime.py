@@ -281,6 +281,8 @@ class CoordinatorRuntime(Generic[S]):
         except KafkaError as error:
             # It tells of the operation, not of the log: UNKNOWN_TOPIC_OR_PARTITION means the caller's topic.
             return Later.failure(error)
+        if not result.records and result.after is None and self._is_committed(hosted):
+            return result.reply if isinstance(result.reply, Later) else Later.of(result.reply)
         later: Later[T] = Later()
         pending = PendingOperation(later, result.reply, result.after, now, [], result.producer)
         if not result.records:
@@ -313,6 +315,8 @@ class CoordinatorRuntime(Generic[S]):
             reply = operation(hosted.shard, now)
         except KafkaError as error:
             return Later.failure(error)
+        if self._is_committed(hosted):
+            return reply if isinstance(reply, Later) else Later.of(reply)
         later: Later[T] = Later()
         self._wait_for_committed(hosted, PendingOperation(later, reply, None, now, []))
         return later
@@ -412,11 +416,15 @@ class CoordinatorRuntime(Generic[S]):
             )
             self._reload(hosted, errors.UnknownServerError())
 
+    def _is_committed(self, hosted: HostedShard[S]) -> bool:
+        """Whether all that an operation may have seen is committed."""
+        return not (hosted.unwritten or hosted.uncommitted or self._high_watermark(hosted) < self._known_end(hosted))
+
     def _wait_for_committed(self, hosted: HostedShard[S], pending: PendingOperation) -> None:
         """Answer an operation without records once all that it may have seen is committed."""
         if hosted.unwritten:
             hosted.unwritten.append(pending)
-        elif hosted.uncommitted or self._high_watermark(hosted) < self._known_end(hosted):
+        elif not self._is_committed(hosted):
             waits_for = hosted.uncommitted[-1].end_offset if hosted.uncommitted else hosted.loaded_end
             pending.end_offset = waits_for
             hosted.uncommitted.append(pending)

@@ -40,6 +40,8 @@ class ShardTimer(Generic[S]):
         self._run = run
         self._name = name
         self._keys: set[tuple[object, Hashable]] = set()
+        self._retries: set[Hashable] = set()
+        """Keys of operations that failed and wait for the next attempt."""
         self._closed = False
         self.before: Callable[[Hashable], None] = lambda _: None
         """Called with the key before each operation; an error of Kafka's that it raises becomes the operation's."""
@@ -53,7 +55,16 @@ class ShardTimer(Generic[S]):
         It replaces the operation scheduled under the key before. A failed write is tried again, less and less often
         when its records are too many for a batch or the error is none of Kafka's; its reply is dropped.
         """
+        self._retries.discard(key)
         self._arm(key, delay_ms, operation, RELOAD_PAUSE_MS)
+
+    def restart(self, key: Hashable, delay_ms: int) -> bool:
+        """Move the scheduled operation of a key to `delay_ms` ms from now.
+
+        False without one, and for a failed operation that waits for its next attempt: it would keep its longer pauses.
+        A heartbeat restarts a session so, without a new operation.
+        """
+        return key not in self._retries and self._heap.restart((self._name, key), delay_ms)
 
     def _arm(self, key: Hashable, delay_ms: int, operation: Operation[S, Any], pause_ms: int) -> None:
         if self._closed:
@@ -66,6 +77,7 @@ class ShardTimer(Generic[S]):
         """Cancel the timeout of a key."""
         full = (self._name, key)
         self._keys.discard(full)
+        self._retries.discard(key)
         self._heap.cancel(full)
 
     def close(self) -> None:
@@ -81,6 +93,7 @@ class ShardTimer(Generic[S]):
 
     def _due(self, key: Hashable, operation: Operation[S, Any], pause_ms: int) -> None:
         self._keys.discard((self._name, key))
+        self._retries.discard(key)
 
         def ended(later: Later[Any]) -> None:
             # A later schedule of the same key takes precedence.
@@ -88,6 +101,7 @@ class ShardTimer(Generic[S]):
                 return
             hopeless = isinstance(later.error, KafkaError) and later.error.code in HOPELESS
             next_pause_ms = min(2 * pause_ms, LONGEST_RELOAD_PAUSE_MS) if hopeless else RELOAD_PAUSE_MS
+            self._retries.add(key)
             self._arm(key, pause_ms, operation, next_pause_ms)
 
         try:

@@ -51,6 +51,13 @@ class TimerHeap:
             self._push(key, deadline)
             self._arm()
 
+    def restart(self, key: Hashable, delay_ms: int) -> bool:
+        """Move the timeout of a key to `delay_ms` ms from now; False without one."""
+        found = self._live.get(key)
+        if found is not None:
+            self.schedule(key, delay_ms, found[1])
+        return found is not None
+
     def cancel(self, key: Hashable) -> None:
         """Cancel the timeout of a key, if there is one."""
         if self._live.pop(key, None) is not None and len(self._heap) > 64 and len(self._heap) > 4 * len(self._live):

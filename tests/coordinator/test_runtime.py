@@ -476,6 +476,27 @@ def test_a_timeout_that_raises_anything_is_tried_again(bench: Bench, caplog: pyt
     assert caplog.text.count("ValueError: a defect") == 3
 
 
+def test_a_restarted_timeout_keeps_its_operation_and_a_failed_one_is_not_restarted(bench: Bench) -> None:
+    timer = bench.shard.context.timer
+    assert not timer.restart("k", 100)
+    timer.schedule("k", 100, lambda shard, now_ms: Result(None, [record("t", 1)]))
+    bench.clock.advance(60)
+    assert timer.restart("k", 100)
+    bench.writer.unwritable = errors.NotEnoughReplicasError()
+    bench.clock.advance(99)
+    assert timer.restart("k", 1)
+    bench.clock.advance(1)
+    assert "k" in timer
+    assert not timer.restart("k", 10_000), "it waits for its next attempt"
+    bench.writer.unwritable = None
+    timer.schedule("k", 100, lambda shard, now_ms: Result(None, [record("t", 2)]))
+    assert timer.restart("k", 200)
+    bench.clock.advance(199)
+    assert bench.shard.values == {}
+    bench.clock.advance(1)
+    assert bench.shard.values == {"t": 2}
+
+
 def test_timeouts_end_with_their_shard(bench: Bench) -> None:
     bench.shard.context.timer.schedule("k", 100, lambda shard, now_ms: Result(None, [record("t", 1)]))
     bench.runtime.on_leadership_change(PARTITION, 2, False)

@@ -50,6 +50,7 @@ def test_cancelled_entries_do_not_pile_up() -> None:
     st.lists(
         st.one_of(
             st.tuples(st.just("schedule"), st.integers(0, 5), st.integers(0, 50)),
+            st.tuples(st.just("restart"), st.integers(0, 5), st.integers(0, 50)),
             st.tuples(st.just("cancel"), st.integers(0, 5), st.just(0)),
             st.tuples(st.just("advance"), st.just(0), st.integers(0, 60)),
         ),
@@ -66,6 +67,10 @@ def test_every_timeout_rings_exactly_at_its_last_deadline(steps: list[tuple[str,
         if what == "schedule":
             heap.schedule(key, ms, lambda key=key: rang.append((clock.monotonic_ms(), key)))  # type: ignore[misc]
             due[key] = clock.monotonic_ms() + ms
+        elif what == "restart":
+            assert heap.restart(key, ms) == (key in due)
+            if key in due:
+                due[key] = clock.monotonic_ms() + ms
         elif what == "cancel":
             heap.cancel(key)
             due.pop(key, None)

@@ -13,7 +13,8 @@ Known gaps: none.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
 
 from kafkapy.broker.context import DECISIONS, RequestContext
 from kafkapy.coordinator.group.consumer.requests import ConsumerClient
@@ -27,6 +28,7 @@ from kafkapy.types import AclOperation, ResourceType
 
 REQUEST = ConsumerGroupHeartbeatRequest
 RESPONSE = ConsumerGroupHeartbeatResponse
+NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 def handle(
@@ -36,8 +38,10 @@ def handle(
 
     The topics of a large subscription are authorized in slices, those of any other without a task.
     """
-    names = set(request.subscribed_topic_names or ())
     _check_group(context, request)
+    if not request.subscribed_topic_names:
+        return _beat(context, request, NO_NAMES, NO_NAMES)
+    names = set(request.subscribed_topic_names)
     if len(names) > DECISIONS and not context.allows_all:
         return _handle_large(context, request, names)
     return _beat(context, request, names, context.authorized_names(AclOperation.DESCRIBE, ResourceType.TOPIC, names))
@@ -58,7 +62,7 @@ def _check_group(context: RequestContext, request: ConsumerGroupHeartbeatRequest
 
 
 def _beat(
-    context: RequestContext, request: ConsumerGroupHeartbeatRequest, names: set[str], allowed: set[str]
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest, names: AbstractSet[str], allowed: AbstractSet[str]
 ) -> Later[ConsumerGroupHeartbeatResponse]:
     if names - allowed:
         raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

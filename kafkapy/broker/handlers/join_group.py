@@ -42,14 +42,14 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> Later[JoinGrou
         request.rebalance_timeout_ms = request.session_timeout_ms
     client = ClientInfo(context.client_id or "", f"/{context.client_address}", context.api_version)
     joined = context.broker.coordinators.group.join(client, request)
-    return joined if context.api_version >= FIRST_WITH_NULL_PROTOCOL else joined.map(_without_null)
+    if context.api_version < FIRST_WITH_NULL_PROTOCOL:
+        joined.then(_without_null)
+    return joined
 
 
-def _without_null(done: Later[JoinGroupResponse]) -> JoinGroupResponse:
-    response = done.result()
-    if response.protocol_name is None:
-        response.protocol_name = ""
-    return response
+def _without_null(done: Later[JoinGroupResponse]) -> None:
+    if done.error is None and done.result().protocol_name is None:
+        done.result().protocol_name = ""
 
 
 def error_response(request: JoinGroupRequest, error: ErrorCode, message: str) -> JoinGroupResponse:

@@ -241,12 +241,12 @@ class GroupCoordinator:
         check_group_id(request.group_id)
         if not self.config.min_session_timeout_ms <= request.session_timeout_ms <= self.config.max_session_timeout_ms:
             raise error_for(ErrorCode.INVALID_SESSION_TIMEOUT)
-        return self.write(request.group_id, lambda shard, _: shard.join(client, request)).map(writable)
+        return writable(self.write(request.group_id, lambda shard, _: shard.join(client, request)))
 
     def sync(self, request: SyncGroupRequest) -> Later[SyncGroupResponse]:
         """SyncGroup."""
         check_group_id(request.group_id)
-        return self.write(request.group_id, lambda shard, _: shard.sync(request)).map(writable)
+        return writable(self.write(request.group_id, lambda shard, _: shard.sync(request)))
 
     def heartbeat(self, request: HeartbeatRequest) -> Later[ErrorCode]:
         """Heartbeat. While a group loads, every member counts as alive."""
@@ -256,7 +256,7 @@ class GroupCoordinator:
     def leave(self, request: LeaveGroupRequest) -> Later[list[ErrorCode]]:
         """LeaveGroup: one outcome for each of its members."""
         check_group_id(request.group_id)
-        return self.write(request.group_id, lambda shard, _: shard.leave(request)).map(writable)
+        return writable(self.write(request.group_id, lambda shard, _: shard.leave(request)))
 
     # --- consumer protocol ------------------------------------------------------------------------------------------
 
@@ -273,9 +273,9 @@ class GroupCoordinator:
         See `check_heartbeat` and ConsumerRequests.heartbeat for the errors.
         """
         check_heartbeat(request, api_version, self.assignors)
-        return self.write_if_needed(
-            request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request)
-        ).map(writable)
+        return writable(
+            self.write_if_needed(request.group_id, lambda shard, _: shard.consumer.heartbeat(client, request))
+        )
 
     async def describe_consumer(self, group_id: str) -> ConsumerGroupDescribeResponse.Group:
         """A consumer group with its members, or the error of its id."""

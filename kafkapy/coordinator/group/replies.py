@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kafkapy.coordinator.result import TOO_LARGE, Later
 from kafkapy.errors import ErrorCode, KafkaError, error_for
@@ -16,9 +16,16 @@ def check_group_id(group_id: str) -> None:
         raise error_for(ErrorCode.INVALID_GROUP_ID)
 
 
-def writable(done: Later[T]) -> T:
-    """The reply; UNKNOWN_SERVER_ERROR for a group that is too large to write."""
+def writable(reply: Later[T]) -> Later[T]:
+    """The reply; UNKNOWN_SERVER_ERROR for a group that is too large to write.
+
+    Nobody else may wait for the reply yet.
+    """
+    reply.then(_hide_too_large)
+    return reply
+
+
+def _hide_too_large(done: Later[Any]) -> None:
     error = done.error
-    if isinstance(error, KafkaError) and error.code in TOO_LARGE:
-        raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR) from error
-    return done.result()
+    if error is not None and isinstance(error, KafkaError) and error.code in TOO_LARGE:
+        done.replace_error(error_for(ErrorCode.UNKNOWN_SERVER_ERROR))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from coordinator.group.consumer_client import SESSION_MS, Member, assigned, owned_once, settle, topic_id
 
+from kafkapy.coordinator.group.consumer.rebalance import CLOSE_JOINS_MS, JOIN_WAIT_MS
 from kafkapy.errors import ErrorCode
 from kafkapy.testing.coordinator import snapshot_of
 from kafkapy.types import uuid_from_string
@@ -42,6 +43,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing_and_says_no_assignment(
 
 def test_a_second_member_waits_until_the_first_has_given_up_partitions(bench: Any) -> None:
     first = Member(bench, "a")
+    bench.clock.advance(CLOSE_JOINS_MS)
     second = Member(bench, "b")
     # It is in the new epoch at once, but what is to be its own is still with the first.
     assert second.epoch == 2
@@ -272,6 +274,7 @@ def test_a_full_request_is_answered_with_the_whole_assignment(bench: Any) -> Non
 def test_a_group_is_described_with_what_members_have_and_are_to_have(bench: Any) -> None:
     Member(bench, "a")
     Member(bench, "b", rack_id="r")
+    bench.clock.advance(JOIN_WAIT_MS)
     described = bench.describe_consumer()
     assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Reconciling", 2, 2)
     first, second = described.members
@@ -332,15 +335,75 @@ def test_members_who_join_a_large_group_at_once_get_one_assignment(bench: Any) -
     bench.snapshot = snapshot_of({"topic": 200})
     members = [Member(bench, f"{number:03}") for number in range(200)]
     group = bench.consumer_group()
-    assert (group.epoch, group.assignment_epoch) == (200, 100)
+    assert (group.epoch, group.assignment_epoch) == (200, 1)
     assert bench.describe_consumer().group_state == "Assigning"
     # It is computed without another request.
-    bench.clock.advance(200 // 5)
+    bench.clock.advance(JOIN_WAIT_MS)
     assert group.assignment_epoch == 200
     settle(*members, rounds=3)
     assert owned_once(*members) == {topic_id(bench): frozenset(range(200))}
     assert {len(each.numbers) for each in members} == {1}
     assert {each.epoch for each in members} == {200}
+
+
+def test_a_few_joins_of_a_large_group_wait_for_others_and_many_do_not(bench: Any) -> None:
+    bench.snapshot = snapshot_of({"topic": 1000})
+    for number in range(200):
+        bench.enter(f"{number:03}")
+    bench.clock.advance(JOIN_WAIT_MS)
+    group = bench.consumer_group()
+    for number in range(200, 249):
+        bench.enter(f"{number:03}")
+    bench.clock.advance(30)
+    assert bench.beat("100", 1).member_epoch == 200
+    assert (group.epoch, group.assignment_epoch) == (249, 200)
+    # One in four has come since: a member's heartbeat waits no longer.
+    for number in range(249, 268):
+        bench.enter(f"{number:03}")
+    assert bench.beat("100", 200).member_epoch == 268
+    assert (group.epoch, group.assignment_epoch) == (268, 268)
+
+
+def test_a_close_join_waits_no_longer_than_the_next_heartbeat_of_another_member(bench: Any) -> None:
+    first = Member(bench, "a")
+    others = [Member(bench, name) for name in "bcdef"]
+    group = bench.consumer_group()
+    assert (group.epoch, group.assignment_epoch) == (6, 1)
+    assert [each.epoch for each in others] == [1] * 5
+    first.beat()
+    assert group.assignment_epoch == 6
+    assert len(first.numbers) == 1
+    settle(first, *others, rounds=2)
+    assert owned_once(first, *others) == {topic_id(bench): frozenset(range(6))}
+
+
+def test_joins_put_the_assignment_off_for_a_second_at_most(bench: Any) -> None:
+    Member(bench, "first")
+    group = bench.consumer_group()
+    for number in range(10):
+        bench.clock.advance(JOIN_WAIT_MS - 1)
+        bench.enter(f"{number:02}")
+    assert (group.epoch, group.assignment_epoch) == (11, 1)
+    bench.clock.advance(JOIN_WAIT_MS)
+    assert group.assignment_epoch == 11
+    for number in range(10, 40):
+        bench.clock.advance(JOIN_WAIT_MS - 1)
+        bench.enter(f"{number:02}")
+        late_ms = bench.clock.monotonic_ms() - group.assigned_ms
+        assert late_ms <= CLOSE_JOINS_MS + JOIN_WAIT_MS
+    assert group.assignment_epoch > 11
+
+
+def test_a_close_join_that_gets_partitions_does_not_wait(bench: Any) -> None:
+    bench.snapshot = snapshot_of({"topic": 2, "other": 2})
+    Member(bench, "a", "topic")
+    second = Member(bench, "b", "other")
+    assert second.epoch == 2
+    assert len(second.numbers) == 2
+    bench.beat("b", -1)
+    third = Member(bench, "c", "topic", "other")
+    assert third.epoch == 4
+    assert topic_id(bench, "other") in third.owned
 
 
 @pytest.mark.parametrize("of_the_broker", [True, False])

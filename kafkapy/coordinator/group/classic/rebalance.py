@@ -238,9 +238,9 @@ class ClassicRebalance:
 
     def schedule_expiry(self, group_id: str, member_id: str, timeout_ms: int) -> None:
         """Remove a member, or a pending member id, after a silence."""
-        self._timer.schedule(
-            ("heartbeat", group_id, member_id), timeout_ms, lambda _shard, _now: self._expire(group_id, member_id)
-        )
+        key = ("heartbeat", group_id, member_id)
+        if not self._timer.restart(key, timeout_ms):
+            self._timer.schedule(key, timeout_ms, lambda _shard, _now: self._expire(group_id, member_id))
 
     def cancel_heartbeat(self, group: ClassicGroup, member_id: str) -> None:
         """Cancel the session of a removed member."""

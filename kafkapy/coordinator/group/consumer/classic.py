@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 from kafkapy.coordinator.group.classic.group import CONSUMER_PROTOCOL_TYPE, NO_MEMBER, Protocols, join_error
 from kafkapy.coordinator.group.classic.requests import (
@@ -84,8 +83,7 @@ class ClassicMembers:
         replaced = group.static_member(instance_id)
         downgrade = replaced is not None and self._rebalance.migration.may_downgrade_by_replacing(group, replaced)
         member = self._member(group, member_id, instance_id, is_new, records)
-        said = replace(
-            member,
+        said = member._replace(
             instance_id=member.instance_id if instance_id is None else instance_id,
             rack_id=subscription.rack_id or member.rack_id,
             rebalance_timeout_ms=request.rebalance_timeout_ms,

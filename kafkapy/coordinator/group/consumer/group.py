@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 FIRST_COMMIT_WITH_EPOCH: Final = 9
 """OffsetCommit version from which members of the consumer protocol may commit."""
 NO_GENERATION: Final = -1
+NO_OWNERS: Final[dict[int, str]] = {}
 
 
 class ConsumerGroupState(Enum):
@@ -118,8 +119,14 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
     def is_owned(self, topic_id: UUID, partition: int) -> bool:
         """Whether a member has the partition, or is giving it up."""
-        partitions = self._owners.get(topic_id)
-        return partitions is not None and partition in partitions
+        return partition in self.owners(topic_id)
+
+    def owners(self, topic_id: UUID) -> Mapping[int, str]:
+        """The owners of a topic's partitions by number; not to be changed.
+
+        A member owns a partition until it has given it up.
+        """
+        return self._owners.get(topic_id, NO_OWNERS)
 
     def waits_for_others(self, member: ConsumerGroupMember) -> bool:
         """Whether other members still have partitions of the member's target."""
@@ -153,6 +160,11 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             if resolved is not None:
                 topics |= resolved.topics
         return Subscriptions(names, regexes, frozenset(topics))
+
+    def topics_of(self, member: ConsumerGroupMember) -> frozenset[str]:
+        """The topics that a member subscribes to, by name or by expression."""
+        resolved = self.resolved.get(member.topic_regex)
+        return member.topic_names if resolved is None else member.topic_names | resolved.topics
 
     def preferred_assignor(
         self, before: ConsumerGroupMember | None = None, after: ConsumerGroupMember | None = None
@@ -190,13 +202,21 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     def put(self, member: ConsumerGroupMember) -> None:
         """Add or replace a member."""
         before = self.members.get(member.member_id)
-        if before is not None:
-            self._uncount(before)
         self.members[member.member_id] = member
-        self._tally(member, 1)
-        for partitions in (member.assigned, member.pending_revocation):
-            for topic_id, numbers in partitions.items():
-                self._owners.setdefault(topic_id, {}).update(dict.fromkeys(numbers, member.member_id))
+        if before is None:
+            self._tally(member, 1)
+            self._own(member)
+        else:
+            if not _says_the_same(before, member):
+                self._tally(before, -1)
+                self._tally(member, 1)
+            elif before.member_epoch != member.member_epoch or before.state is not member.state:
+                # Most changes are steps to the target assignment.
+                self._tally_progress(before, -1)
+                self._tally_progress(member, 1)
+            if before.assigned != member.assigned or before.pending_revocation != member.pending_revocation:
+                self._disown(before)
+                self._own(member)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
 
@@ -205,12 +225,17 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         member = self.members.pop(member_id, None)
         if member is None:
             return
-        self._uncount(member)
+        self._tally(member, -1)
+        self._disown(member)
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
             del self.static_members[member.instance_id]
 
-    def _uncount(self, member: ConsumerGroupMember) -> None:
-        self._tally(member, -1)
+    def _own(self, member: ConsumerGroupMember) -> None:
+        for partitions in (member.assigned, member.pending_revocation):
+            for topic_id, numbers in partitions.items():
+                self._owners.setdefault(topic_id, {}).update(dict.fromkeys(numbers, member.member_id))
+
+    def _disown(self, member: ConsumerGroupMember) -> None:
         for partitions in (member.assigned, member.pending_revocation):
             for topic_id, numbers in partitions.items():
                 owners = self._owners.get(topic_id, {})
@@ -229,6 +254,9 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             self.classic_count += change
             for name in {name for name, _ in member.classic.protocols}:
                 count(self._classic_protocols, name, change)
+        self._tally_progress(member, change)
+
+    def _tally_progress(self, member: ConsumerGroupMember, change: int) -> None:
         if member.state is MemberState.STABLE:
             count(self._reconciled, member.member_epoch, change)
 
@@ -292,6 +320,16 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 def has_left_for_a_while(member: ConsumerGroupMember) -> bool:
     """Whether a static member left for a while; it keeps its partitions."""
     return member.member_epoch == LEAVE_GROUP_STATIC_EPOCH
+
+
+def _says_the_same(before: ConsumerGroupMember, after: ConsumerGroupMember) -> bool:
+    """Whether a member's subscription, assignor and protocol are unchanged."""
+    return (
+        before.topic_names == after.topic_names
+        and before.topic_regex == after.topic_regex
+        and before.server_assignor == after.server_assignor
+        and before.classic == after.classic
+    )
 
 
 def _validate_epoch(member: ConsumerGroupMember, received: int) -> None:

@@ -6,8 +6,7 @@ org.apache.kafka.coordinator.group.modern.MemberState.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -36,7 +35,10 @@ class MemberState(IntEnum):
     @classmethod
     def of(cls, code: int) -> MemberState:
         """The state for a code of the log."""
-        return cls(code) if code in (0, 1, 2) else cls.UNKNOWN
+        return _STATES.get(code, cls.UNKNOWN)
+
+
+_STATES: Final[dict[int, MemberState]] = {state.value: state for state in MemberState}
 
 
 class ClassicMetadata(NamedTuple):
@@ -46,11 +48,10 @@ class ClassicMetadata(NamedTuple):
     protocols: Protocols
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMember:
+class ConsumerGroupMember(NamedTuple):
     """A member of a consumer group. Times in ms.
 
-    Immutable: a change makes a new one.
+    Immutable: a change makes a new one. A tuple, because each heartbeat may make two and compares them.
     """
 
     member_id: str
@@ -66,14 +67,28 @@ class ConsumerGroupMember:
     topic_regex: str = ""
     """The expression, or "" for a member without one."""
     server_assignor: str | None = None
-    assigned: Partitions = field(default_factory=dict)
-    pending_revocation: Partitions = field(default_factory=dict)
+    assigned: Partitions = NO_PARTITIONS
+    pending_revocation: Partitions = NO_PARTITIONS
     classic: ClassicMetadata | None = None
     """The classic data of a member that uses the classic protocol, else None."""
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """Whether the member has its whole target assignment of that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
+
+    def stepped(
+        self,
+        member_epoch: int,
+        previous_member_epoch: int,
+        state: MemberState,
+        assigned: Partitions,
+        pending_revocation: Partitions,
+    ) -> ConsumerGroupMember:
+        """The member with another progress to its target assignment; cheaper than `_replace`."""
+        progress = (member_epoch, previous_member_epoch, state)
+        return ConsumerGroupMember._make(
+            (self.member_id, *progress, *self[4:12], assigned, pending_revocation, self.classic)
+        )
 
     @property
     def is_static(self) -> bool:
@@ -109,13 +124,13 @@ def reconciled(
     member: ConsumerGroupMember,
     target_epoch: int,
     target: Partitions,
-    is_owned: Callable[[UUID, int], bool],
+    owners: Callable[[UUID], Mapping[int, str]],
     owned: Owned,
 ) -> ConsumerGroupMember:
     """The member one step closer to its target assignment.
 
-    It is the same object when the member has to wait. `is_owned` returns whether a member has a partition, or has not
-    given it up yet. FENCED_MEMBER_EPOCH for a member in an unknown state that has partitions.
+    It is the same object when the member has to wait. `owners` returns the partitions of a topic that members have, or
+    have not given up yet. FENCED_MEMBER_EPOCH for a member in an unknown state that has partitions.
     """
     if member.state is MemberState.STABLE:
         if member.member_epoch == target_epoch:
@@ -136,7 +151,7 @@ def reconciled(
                 "The member must abandon all its partitions and rejoin.",
             )
         epoch = target_epoch
-    return _next_step(member, epoch, target_epoch, target, is_owned, owned)
+    return _next_step(member, epoch, target_epoch, target, owners, owned)
 
 
 def _next_step(
@@ -144,17 +159,19 @@ def _next_step(
     epoch: int,
     target_epoch: int,
     target: Partitions,
-    is_owned: Callable[[UUID, int], bool],
+    owners: Callable[[UUID], Mapping[int, str]],
     owned: Owned,
 ) -> ConsumerGroupMember:
+    if target == member.assigned:
+        return _moved(member, MemberState.STABLE, target_epoch, member.assigned, NO_PARTITIONS)
     unreleased = False
     kept: dict[UUID, frozenset[int]] = {}
     revoked: dict[UUID, frozenset[int]] = {}
     free: dict[UUID, frozenset[int]] = {}
     nothing: frozenset[int] = frozenset()
-    for topic_id in {**target, **member.assigned}:
-        wanted = target.get(topic_id, nothing)
-        has = member.assigned.get(topic_id, nothing)
+    # The hash of a UUID costs as much as all else here, so lookups are few.
+    for topic_id, wanted in target.items():
+        has = member.assigned.get(topic_id, nothing) if member.assigned else nothing
         keeps = has & wanted
         if keeps:
             kept[topic_id] = keeps
@@ -162,10 +179,13 @@ def _next_step(
             revoked[topic_id] = has - keeps
         if keeps != wanted:
             missing = wanted - keeps
-            available = frozenset(number for number in missing if not is_owned(topic_id, number))
+            available = missing.difference(owners(topic_id))
             unreleased = unreleased or available != missing
             if available:
                 free[topic_id] = available
+    for topic_id, has in member.assigned.items():
+        if has and topic_id not in target:
+            revoked[topic_id] = has
     if revoked and _has_any_of(owned, revoked):
         return _moved(member, MemberState.UNREVOKED_PARTITIONS, epoch, kept, revoked)
     for topic_id, partitions in free.items():
@@ -177,11 +197,4 @@ def _next_step(
 def _moved(
     member: ConsumerGroupMember, state: MemberState, epoch: int, assigned: Partitions, revoked: Partitions
 ) -> ConsumerGroupMember:
-    return replace(
-        member,
-        state=state,
-        member_epoch=epoch,
-        previous_member_epoch=member.member_epoch,
-        assigned=assigned,
-        pending_revocation=revoked,
-    )
+    return member.stepped(epoch, member.member_epoch, state, assigned, revoked)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkapy.coordinator.group.assignors.api import Partitions
@@ -247,7 +246,7 @@ def replacement_of(member: ConsumerGroupMember, member_id: str) -> ConsumerGroup
 
     It keeps its partitions, in an epoch from which it moves to the group's.
     """
-    return replace(member, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+    return member._replace(member_id=member_id, member_epoch=0, previous_member_epoch=0)
 
 
 def _no_upgrade(classic: ClassicGroup, reason: str) -> KafkaError:

@@ -90,6 +90,8 @@ class ConsumerPatterns:
         It starts a match of the group's expressions when it is due. INVALID_REGULAR_EXPRESSION.
         """
         old, new = before.topic_regex, after.topic_regex
+        if not old and not new and not group.subscribed_regexes:
+            return False
         bump, is_new = False, False
         if old != new:
             if old in group.resolved:
@@ -171,7 +173,7 @@ class ConsumerPatterns:
             # A member may have another expression's topics until the first result of its own, even one without topics.
             changed = changed or before is None or now.topics != before.topics
             records.append(records_of.regular_expression(group.group_id, pattern, now))
-        names = set(group.subscriptions().names).union(
+        names = frozenset(group.subscriptions().names).union(
             *(resolved[pattern].topics for pattern in group.subscribed_regexes if pattern in resolved)
         )
         group.regex_topics = match.topics
@@ -179,5 +181,5 @@ class ConsumerPatterns:
         metadata_hash = GroupTopics(snapshot).hash_of(names)
         if changed or metadata_hash != group.metadata_hash:
             epoch = self._rebalance.next_epoch(group, metadata_hash, records)
-            group.refreshed = Refresh(snapshot.topics, snapshot.brokers_version, epoch)
+            group.refreshed = Refresh(snapshot.topics, snapshot.brokers_version, epoch, names, metadata_hash)
         return self._rebalance.announced(group.group_id, Result(None, records))

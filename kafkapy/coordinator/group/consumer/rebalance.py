@@ -25,6 +25,7 @@ from kafkapy.coordinator.group.counters import GroupCounters
 from kafkapy.coordinator.group.group import Group
 from kafkapy.coordinator.group.modern.partitions import NO_PARTITIONS
 from kafkapy.coordinator.group.modern.rebalance import ModernRebalance, Records
+from kafkapy.coordinator.group.modern.requests import JOIN_EPOCH
 from kafkapy.coordinator.group.modern.topics import GroupTopics
 from kafkapy.coordinator.records import CoordinatorRecord
 from kafkapy.coordinator.result import Result
@@ -46,6 +47,15 @@ much as one. Kafka 4.1 computes one for each change, and Kafka 4.4 one a second.
 """
 MEMBERS_PER_MS: Final = 5
 """A large group's assignments are at least one ms apart for each of so many members."""
+MEMBERS_PER_CHANGE: Final = 4
+"""A member of a large group waits no longer once one in so many members has changed."""
+CLOSE_JOINS_MS: Final = 1_000
+"""Joins within so many ms of an assignment are close: the interval of Kafka 4.4."""
+JOIN_WAIT_MS: Final = 50
+"""Delay in ms of an assignment after the last close join that it gives nothing.
+
+A heartbeat of another member ends it.
+"""
 
 
 class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
@@ -105,7 +115,7 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         """Check that a new member fits into the group: GROUP_MAX_SIZE_REACHED."""
-        if len(group.members) >= self._config.consumer_max_size and member_id not in group.members:
+        if member_id not in group.members and len(group.members) >= self._config.consumer_max_size:
             raise error_for(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The consumer group has reached its maximum capacity of {self._config.consumer_max_size} members.",
@@ -161,7 +171,7 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
         self, group: ConsumerGroup, before: ConsumerGroupMember, after: ConsumerGroupMember, records: Records
     ) -> bool:
         """Write a changed member; returns whether it subscribes to other topics now."""
-        if before == after:
+        if before is after or before == after:
             return False
         records.append(records_of.member(group.group_id, after))
         return before.topic_names != after.topic_names
@@ -185,9 +195,9 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
         epoch = self.refresh(group, before, after, topics, bump=bump, records=records)
         target, target_epoch = group.target_of(after), group.assignment_epoch
         if epoch > target_epoch:
-            wait_ms = self._assignment_wait_ms(group, after)
+            wait_ms, puts_off = self._assignment_wait(group, after, epoch, topics)
             if wait_ms > 0:
-                self._assign_later(group.group_id, wait_ms)
+                self._assign_later(group.group_id, wait_ms, puts_off=puts_off)
             else:
                 target = self._assign(group, before, after, epoch, topics, records)
                 target_epoch = epoch
@@ -219,18 +229,39 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
     def _target_epoch(self, group: ConsumerGroup, epoch: int) -> CoordinatorRecord:
         return records_of.target_epoch(group.group_id, epoch)
 
-    def _assignment_wait_ms(self, group: ConsumerGroup, member: ConsumerGroupMember) -> int:
-        """Delay of a new target assignment in ms: assignments of a group keep an interval (KIP-1263).
+    def _assignment_wait(
+        self, group: ConsumerGroup, member: ConsumerGroupMember, epoch: int, topics: GroupTopics
+    ) -> tuple[int, bool]:
+        """Delay of a new target assignment in ms, and whether it puts off a pending one.
 
-        Classic members never wait: they would join again and again until the assignment exists.
+        Assignments of a group keep an interval (KIP-1263). Classic members never wait: they would join again and again
+        until the assignment exists.
         """
         if group.assigned_ms is None or group.classic_count or member.classic is not None:
-            return 0
+            return 0, False
         interval = self._overrides.assignment_interval_ms(group.group_id)
-        if interval is None:
-            size = len(group.members)
-            interval = 0 if size < LARGE_GROUP else size // MEMBERS_PER_MS
-        return max(0, group.assigned_ms + interval - self._clock.monotonic_ms())
+        since = self._clock.monotonic_ms() - group.assigned_ms
+        if interval is not None:
+            return max(0, interval - since), False
+        # Members that join at once share an assignment, unless the joining member gets a partition at once.
+        in_vain = since < CLOSE_JOINS_MS and self._joins_in_vain(group, member, topics)
+        least = JOIN_WAIT_MS if in_vain else 0
+        size = len(group.members)
+        if size < LARGE_GROUP or (not in_vain and (epoch - group.assignment_epoch) * MEMBERS_PER_CHANGE >= size):
+            return least, in_vain
+        return max(least, size // MEMBERS_PER_MS - since), in_vain
+
+    @staticmethod
+    def _joins_in_vain(group: ConsumerGroup, member: ConsumerGroupMember, topics: GroupTopics) -> bool:
+        """Whether a member joins, and other members have all partitions of its topics."""
+        if member.member_epoch != JOIN_EPOCH or group.target_of(member):
+            return False
+        subscribed = topics.snapshot.topics
+        for name in group.topics_of(member):
+            topic = subscribed.get(name)
+            if topic is not None and len(group.owners(topic.topic_id)) < topic.partition_count:
+                return False
+        return True
 
     def _assign(
         self,
@@ -271,9 +302,7 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
             key = member.topic_names, member.topic_regex
             topic_ids = ids.get(key)
             if topic_ids is None:
-                resolved = group.resolved.get(member.topic_regex)
-                names = member.topic_names if resolved is None else member.topic_names | resolved.topics
-                topic_ids = ids[key] = topics.ids_of(names)
+                topic_ids = ids[key] = topics.ids_of(group.topics_of(member))
             target = group.target_of(member) if member is after else group.target.get(member_id, NO_PARTITIONS)
             specs[member_id] = MemberSubscription(member.instance_id, member.rack_id, topic_ids, target)
         return specs
@@ -290,14 +319,14 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
         """The member's next step to its target assignment."""
         if member.is_reconciled_to(target_epoch):
             return member
-        moved = reconciled(member, target_epoch, target, group.is_owned, owned)
+        moved = reconciled(member, target_epoch, target, group.owners, owned)
         if moved == member:
             return member
         records.append(records_of.current_assignment(group.group_id, moved))
         if moved.classic is None:
             if moved.state is MemberState.UNREVOKED_PARTITIONS:
                 self.schedule_rebalance(group.group_id, moved)
-            else:
+            elif member.state is MemberState.UNREVOKED_PARTITIONS:
                 self._timer.cancel(("consumer-rebalance", group.group_id, moved.member_id))
         return moved
 
@@ -334,7 +363,8 @@ class ConsumerRebalance(ModernRebalance[ConsumerGroup, ConsumerGroupMember]):
             timeout = member.classic.session_timeout_ms
         else:
             timeout = self._overrides.session_timeout_ms(group.group_id)
-        self._fence_after("consumer-session", group.group_id, member.member_id, timeout, "its session expired")
+        if not self._timer.restart(("consumer-session", group.group_id, member.member_id), timeout):
+            self._fence_after("consumer-session", group.group_id, member.member_id, timeout, "its session expired")
 
     def schedule_rebalance(self, group_id: str, member: ConsumerGroupMember) -> None:
         """Fence a member that does not give up partitions in time."""

@@ -8,7 +8,6 @@ rest.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from kafkapy.coordinator.group.consumer import records as keys
@@ -91,8 +90,7 @@ class ConsumerReplay:
         if classic is not None and not classic.supported_protocols:
             classic = None
         group.put(
-            replace(
-                member,
+            member._replace(
                 instance_id=value.instance_id,
                 rack_id=value.rack_id,
                 client_id=value.client_id,
@@ -131,13 +129,12 @@ class ConsumerReplay:
             group = self._get(key.group_id)
             member = group.members.get(key.member_id) or ConsumerGroupMember(key.member_id)
             group.put(
-                replace(
-                    member,
-                    member_epoch=value.member_epoch,
-                    previous_member_epoch=value.previous_member_epoch,
-                    state=MemberState.of(value.state),
-                    assigned=partitions_of(value.assigned_partitions),
-                    pending_revocation=partitions_of(value.partitions_pending_revocation),
+                member.stepped(
+                    value.member_epoch,
+                    value.previous_member_epoch,
+                    MemberState.of(value.state),
+                    partitions_of(value.assigned_partitions),
+                    partitions_of(value.partitions_pending_revocation),
                 )
             )
             return
@@ -145,8 +142,7 @@ class ConsumerReplay:
         known = None if found is None else found.members.get(key.member_id)
         if found is not None and known is not None:
             found.put(
-                replace(
-                    known,
+                known._replace(
                     member_epoch=LEAVE_GROUP_EPOCH,
                     previous_member_epoch=LEAVE_GROUP_EPOCH,
                     assigned=NO_PARTITIONS,

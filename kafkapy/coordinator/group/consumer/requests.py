@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkapy.coordinator.group.assignors.api import Partitions
@@ -20,7 +19,7 @@ from kafkapy.coordinator.group.consumer.member import (
     is_subset,
 )
 from kafkapy.coordinator.group.consumer.patterns import ConsumerPatterns, Visible
-from kafkapy.coordinator.group.consumer.rebalance import ConsumerRebalance
+from kafkapy.coordinator.group.consumer.rebalance import LARGE_GROUP, ConsumerRebalance
 from kafkapy.coordinator.group.modern.partitions import NO_PARTITIONS, described_as, listed_as
 from kafkapy.coordinator.group.modern.rebalance import Records
 from kafkapy.coordinator.group.modern.requests import JOIN_EPOCH, LEAVE_GROUP_EPOCH, is_blank, require
@@ -66,9 +65,13 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, as
     if api_version >= MEMBER_ID_BY_CLIENT or epoch > 0 or epoch == LEAVE_GROUP_EPOCH:
         require(not is_blank(request.member_id), "MemberId can't be empty.")
     require(not is_blank(request.group_id), "GroupId can't be empty.")
-    require(not is_blank(request.instance_id), "InstanceId can't be empty.")
-    require(not is_blank(request.rack_id), "RackId can't be empty.")
-    if epoch == JOIN_EPOCH:
+    if request.instance_id is not None:
+        require(not is_blank(request.instance_id), "InstanceId can't be empty.")
+    if request.rack_id is not None:
+        require(not is_blank(request.rack_id), "RackId can't be empty.")
+    if epoch > JOIN_EPOCH:
+        pass
+    elif epoch == JOIN_EPOCH:
         require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
         require(request.topic_partitions == [], "TopicPartitions must be empty when (re-)joining.")
         require(
@@ -122,7 +125,7 @@ class ConsumerRequests:
         said = self._said(client, request, member)
         # A new group leaves epoch 0 with its first member, and a converted one that of the classic group, in which a
         # rebalance may have been under way, whatever the member subscribes to.
-        bump = group.epoch == 0 or group is not self._rebalance.find(request.group_id)
+        bump = group.epoch == 0 or (joins and group is not self._rebalance.find(request.group_id))
         bump |= self._rebalance.describe_change(group, member, said, records)
         bump |= self._patterns.changed(group, member, said, client.visible, records)
         owned = request.topic_partitions
@@ -150,7 +153,9 @@ class ConsumerRequests:
         elif joins:
             member = group.members.get(member_id) or ConsumerGroupMember(member_id)
             if member.member_epoch == JOIN_EPOCH:
-                logger.info("Member %s joins consumer group %s", member_id, group.group_id)
+                # A thousand members that join at once would spend a tenth of their time on lines that are suppressed.
+                level = logging.INFO if len(group.members) < LARGE_GROUP else logging.DEBUG
+                logger.log(level, "Member %s joins consumer group %s", member_id, group.group_id)
         else:
             member = group.member(member_id)
         _check_epoch(member, request)
@@ -161,6 +166,19 @@ class ConsumerRequests:
     ) -> ConsumerGroupMember:
         """The member with the request's changes; missing fields stay unchanged."""
         names, timeout = request.subscribed_topic_names, request.rebalance_timeout_ms
+        # Most heartbeats say nothing.
+        if (
+            timeout == -1
+            and names is None
+            and request.subscribed_topic_regex is None
+            and request.instance_id in (None, member.instance_id)
+            and request.rack_id is None
+            and request.server_assignor is None
+            and client.client_id == member.client_id
+            and client.host == member.client_host
+            and member.classic is None
+        ):
+            return member
         said: dict[str, Any] = {
             "instance_id": request.instance_id,
             "rack_id": request.rack_id,
@@ -171,11 +189,10 @@ class ConsumerRequests:
             "client_id": client.client_id,
             "client_host": client.host,
         }
-        # Most heartbeats change nothing, and a copy costs more than all else in them.
         changes = {name: value for name, value in said.items() if value is not None and value != getattr(member, name)}
         if member.classic is not None:
             changes["classic"] = None
-        return replace(member, **changes) if changes else member
+        return member._replace(**changes) if changes else member
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest) -> HeartbeatResult:
         group = self._rebalance.get(request.group_id)
@@ -188,7 +205,7 @@ class ConsumerRequests:
             member = self._rebalance.static_member(group, request.member_id, request.instance_id)
             if request.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
                 logger.info("Static member %s left group %s temporarily", member.member_id, group.group_id)
-                left = replace(member, member_epoch=LEAVE_GROUP_STATIC_EPOCH, pending_revocation=NO_PARTITIONS)
+                left = member._replace(member_epoch=LEAVE_GROUP_STATIC_EPOCH, pending_revocation=NO_PARTITIONS)
                 return Result(response, [records_of.current_assignment(group.group_id, left)])
         logger.info("Member %s left consumer group %s", member.member_id, group.group_id)
         return Result(response, self._rebalance.fence(group, [member]))

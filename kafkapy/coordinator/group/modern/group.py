@@ -40,6 +40,10 @@ class Refresh(NamedTuple):
     """The mapping of topics in the metadata snapshot; another object is another state."""
     brokers_version: int
     group_epoch: int
+    names: frozenset[str]
+    """The group's topics then."""
+    metadata_hash: int
+    """The hash of these topics."""
 
 
 class ModernMember(Protocol):

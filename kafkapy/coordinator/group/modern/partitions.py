@@ -21,11 +21,13 @@ class _TopicPartitions(Protocol):
 
 def partitions_of(listed: Iterable[_TopicPartitions]) -> dict[UUID, frozenset[int]]:
     """Partitions by topic id, from the lists of a message."""
-    return {each.topic_id: frozenset(each.partitions) for each in listed}
+    return {each.topic_id: frozenset(each.partitions) for each in listed} if listed else {}
 
 
 def listed_as(entry: Callable[..., E], partitions: Partitions) -> list[E]:
     """The partitions as a message's list of entries with `topic_id` and `partitions`."""
+    if not partitions:
+        return []
     return [entry(topic_id=topic_id, partitions=sorted(numbers)) for topic_id, numbers in partitions.items()]
 
 

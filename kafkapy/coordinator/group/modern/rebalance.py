@@ -106,29 +106,33 @@ class ModernRebalance(ABC, Generic[G, M]):
         """
         snapshot = topics.snapshot
         seen = group.refreshed
-        if (
-            not bump
-            and seen is not None
-            and seen.topics is snapshot.topics
-            and seen.brokers_version == snapshot.brokers_version
-            and group.epoch >= seen.group_epoch
+        if seen is not None and (
+            seen.topics is not snapshot.topics or seen.brokers_version != snapshot.brokers_version
         ):
+            seen = None
+        if seen is not None and not bump and group.epoch >= seen.group_epoch:
             return group.epoch
-        metadata_hash = topics.hash_of(group.subscriptions([before], after).topics)
+        names = group.subscriptions([before], after).topics
+        metadata_hash = seen.metadata_hash if seen is not None and seen.names == names else topics.hash_of(names)
         epoch = group.epoch
         if bump or metadata_hash != group.metadata_hash:
             epoch = self.next_epoch(group, metadata_hash, records)
-        group.refreshed = Refresh(snapshot.topics, snapshot.brokers_version, epoch)
+        group.refreshed = Refresh(snapshot.topics, snapshot.brokers_version, epoch, names, metadata_hash)
         return epoch
 
     def next_epoch(self, group: G, metadata_hash: int, records: Records) -> int:
         """Begin the group's next epoch, with the hash of its topics."""
         epoch = group.epoch + 1
         records.append(self._epoch_begun(group, epoch, metadata_hash))
-        logger.info("Group %s enters epoch %d", group.group_id, epoch)
+        # Its target assignment is logged: a line costs as much as a third of a join.
+        logger.debug("Group %s enters epoch %d", group.group_id, epoch)
         return epoch
 
-    def _assign_later(self, group_id: str, wait_ms: int) -> None:
+    def _assign_later(self, group_id: str, wait_ms: int, *, puts_off: bool = False) -> None:
+        key = ("assignment", group_id)
+        if puts_off and self._timer.restart(key, wait_ms):
+            return
+
         def due(shard: object, now_ms: int) -> Result[None]:
             del shard, now_ms
             group = self.find(group_id)
@@ -141,8 +145,8 @@ class ModernRebalance(ABC, Generic[G, M]):
                     return Result(None)
             return self.announced(group_id, Result(None, records))
 
-        if ("assignment", group_id) not in self._timer:
-            self._timer.schedule(("assignment", group_id), wait_ms, due)
+        if key not in self._timer:
+            self._timer.schedule(key, wait_ms, due)
 
     def _compute(
         self,
@@ -197,7 +201,7 @@ class ModernRebalance(ABC, Generic[G, M]):
 
     @staticmethod
     def _is_news(group: G) -> bool:
-        if not group.is_settled or group.announced_epoch == group.epoch:
+        if group.announced_epoch == group.epoch or not group.is_settled:
             return False
         group.announced_epoch = group.epoch
         return True

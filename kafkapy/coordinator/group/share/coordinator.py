@@ -93,7 +93,7 @@ class ShareGroups:
         """
         check_share_heartbeat(request)
         partition = self._runtime.partition_for(request.group_id)
-        return self._runtime.write(partition, lambda shard, _: shard.share.heartbeat(client, request)).map(writable)
+        return writable(self._runtime.write(partition, lambda shard, _: shard.share.heartbeat(client, request)))
 
     async def describe(self, group_id: str) -> Group:
         """A share group with its members, or the error of its id."""
@@ -223,7 +223,7 @@ class ShareGroups:
         return errors
 
     def _write(self, group_id: str, operation: Operation[GroupShard, T]) -> Later[T]:
-        return self._runtime.write(self._runtime.partition_for(group_id), operation).map(writable)
+        return writable(self._runtime.write(self._runtime.partition_for(group_id), operation))
 
 
 def _known(topics: Mapping[str, Sequence[int]], snapshot: MetadataSnapshot) -> Iterator[tuple[TopicPartition, UUID]]:
