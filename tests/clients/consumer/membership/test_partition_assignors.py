@@ -160,6 +160,29 @@ def test_sticky_assignments_stay_complete_over_changes(
                     assert len(partitions) <= len(after[other]) + 1, (member_id, other)
 
 
+def test_a_group_in_racks_settles_when_a_member_of_another_rack_has_a_partition_for_balance() -> None:
+    one, two = frozenset({"r1"}), frozenset({"r2"})
+    both = frozenset({"r1", "r3"})
+    topics = {
+        "a": [one, one, one, both, two, frozenset({"r3"})],
+        "b": [two, *[one] * 5],
+        "c": [*[one] * 5, two],
+        "d": [one, one, both, both],
+    }
+    members = {
+        "m0": member("a", "b", "c"),
+        "m1": member("a", "b", "c", "d"),
+        "m2": member("a", "b", "c", "d", rack_id="r1"),
+        "m3": member("a", "d", rack_id="r3"),
+    }
+    assignor = CooperativeStickyAssignor()
+    before = rounds(assignor, topics, members, {})
+    more = members | {"m9": member("a", "d", rack_id="r3")}
+    after = rounds(assignor, topics, more, before)
+    check_complete(more, topics, after)
+    assert shown(rounds(assignor, topics, more, after)) == shown(after)
+
+
 @pytest.mark.parametrize("assignor", STICKY, ids=lambda each: each.name)
 @quickly
 @given(data=st.data())

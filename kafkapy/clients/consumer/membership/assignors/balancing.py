@@ -65,7 +65,11 @@ class Owned:
 
 
 def assign_sticky(
-    topics: Topics, subscriptions: Mapping[str, Subscription], members: Mapping[str, MemberData]
+    topics: Topics,
+    subscriptions: Mapping[str, Subscription],
+    members: Mapping[str, MemberData],
+    *,
+    cooperative: bool = False,
 ) -> tuple[Assigned, dict[TopicPartition, str] | None]:
     """The assignment, and its transferred partitions with their new members.
 
@@ -84,4 +88,5 @@ def assign_sticky(
                 if partition not in previous or previous[partition][0] < member.generation_id:
                     previous[partition] = member.generation_id, member_id
     owners = {partition: member_id for partition, (_, member_id) in previous.items()}
-    return GeneralAssignment(topics, racks, subscriptions, owned.partitions, owners).build(), None
+    general = GeneralAssignment(topics, racks, subscriptions, owned.partitions, owners, keeps_racks=cooperative)
+    return general.build(), None

@@ -47,7 +47,7 @@ class CooperativeStickyAssignor(PartitionAssignor):
     def assign_partitions(self, topics: Topics, subscriptions: Mapping[str, Subscription]) -> Assigned:
         """See PartitionAssignor."""
         members = {member_id: _member_data(subscription) for member_id, subscription in subscriptions.items()}
-        assigned, transferred = assign_sticky(topics, subscriptions, members)
+        assigned, transferred = assign_sticky(topics, subscriptions, members, cooperative=True)
         if transferred is None:
             transferred = _transferred(subscriptions, assigned)
         for partition, member_id in transferred.items():

@@ -28,10 +28,17 @@ class GeneralAssignment:
         subscriptions: Mapping[str, Subscription],
         owned: Mapping[str, Sequence[TopicPartition]],
         previous: Mapping[TopicPartition, str],
+        *,
+        keeps_racks: bool,
     ) -> None:
-        """`previous` has the owners of older generations."""
+        """`previous` has the owners of older generations.
+
+        `keeps_racks`: whether a member keeps a partition of another rack. Its place may be there for balance, and the
+        next rebalance would take it away again.
+        """
         self._topics = topics
         self._racks = racks
+        self._keeps_racks = keeps_racks
         self._previous = previous
         self._subscribed = {
             member_id: frozenset(topic for topic in subscription.topics if topic in topics)
@@ -70,7 +77,9 @@ class GeneralAssignment:
         return self._assigned
 
     def _may_keep(self, member_id: str, partition: TopicPartition) -> bool:
-        return partition.topic in self._subscribed[member_id] and not self._racks.mismatch(member_id, partition)
+        if partition.topic not in self._subscribed[member_id]:
+            return False
+        return self._keeps_racks or not self._racks.mismatch(member_id, partition)
 
     def _assign(self, partitions: Sequence[TopicPartition]) -> None:
         left = partitions
