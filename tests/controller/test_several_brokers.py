@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 import pytest
 from controller.several import SeveralBrokers, run_several
@@ -176,6 +177,11 @@ def test_requests_of_leaders_that_know_too_little_or_too_much_change_nothing() -
         newer = state.version + 1
         assert await cluster.alter_isr(T0, (1,), partition_epoch=newer) is ErrorCode.NOT_CONTROLLER
         assert await cluster.alter_isr(T0, (1,), recovering=True) is ErrorCode.INVALID_REQUEST
+        assert await cluster.alter_isr(T0, (1,), partition=7) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await cluster.alter_isr(T0, (1,), topic="no") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await cluster.alter_isr(T0, (1,), topic=uuid4()) is ErrorCode.UNKNOWN_TOPIC_ID
+        for wrong in ((2,), (), (1, 1)):
+            assert await cluster.alter_isr(T0, wrong) is ErrorCode.INVALID_REQUEST
         with pytest.raises(errors.StaleBrokerEpochError):
             await cluster.active.controller.alter_partitions(1, cluster[1].controller.broker_epoch - 1, [])
         with pytest.raises(errors.StaleBrokerEpochError):
