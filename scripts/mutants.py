@@ -128,7 +128,15 @@ AREAS: Final = {
         ),
         tuple(
             f"{SINK}tests/test_{name}.py"
-            for name in ("exactly_once_model", "exactly_once", "sink_transactions", "exactly_once_faults")
+            for name in (
+                "exactly_once_model",
+                "sink_transactions",
+                "decision_time",
+                "superseded",
+                "two_phase_sink",
+                "exactly_once",
+                "exactly_once_faults",
+            )
         ),
     ),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -99,6 +100,19 @@ def test_an_end_by_the_other_protocol(cluster: Cluster) -> None:
     old = OpenTransaction(name, state)
     cluster.run(cluster.client.append(TopicPartition(cluster.topic, 0), {b"x": b"x"}, old))
     assert end(cluster, old, committed=True) and end(cluster, old, committed=True)
+
+
+def test_records_have_the_time_of_their_append(cluster: Cluster) -> None:
+    partition = TopicPartition(cluster.topic, 0)
+    before_ms = time.time() * 1000
+    cluster.run(cluster.client.append(partition, {b"k": b"v"}))
+    after_ms = time.time() * 1000
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap) as consumer:
+        consumer.assign([partition])
+        consumer.seek_to_beginning()
+        record = next(consumer)
+    assert (record.key, record.value) == (b"k", b"v")
+    assert before_ms - 1 <= record.timestamp <= after_ms
 
 
 def test_names_of_other_sinks_are_left_alone(cluster: Cluster, protocol: int) -> None:
