@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until, wait_until
 
 from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
 from kafkapy._speedups.clients.producer.record_sender import RecordSender
@@ -237,5 +238,31 @@ def test_batches_linger_again_after_a_coroutine_has_given_up(loop: asyncio.Runne
         with pytest.raises(BufferExhaustedError):
             await producer.send("t", bytes(60_000), partition=1)
         assert lingers(producer._core.accumulator)
+
+    loop.run(main())
+
+
+def test_an_open_batch_is_sent_while_a_thread_waits_for_room() -> None:
+    accumulator = accumulator_of(100_000, 80_000, LINGER_MS)
+    sender = ThreadedSender(accumulator, 60)
+    sender.send("t", bytes(50_000), None, None, 0)
+    thread = threading.Thread(target=sender.send, args=("t", bytes(60_000), None, None, 1), daemon=True)
+    thread.start()
+    wait_until(lambda: not lingers(accumulator), "the batch is to be sent")
+    drain(accumulator, 1)
+    thread.join(PATIENCE_S)
+    assert accumulator.records_appended == 2
+
+
+def test_an_open_batch_is_sent_while_a_coroutine_waits_for_room(loop: asyncio.Runner) -> None:
+    async def main() -> None:
+        producer = aio_producer(100_000, 80_000, 60_000, LINGER_MS)
+        accumulator = producer._core.accumulator
+        await producer.send("t", bytes(50_000), partition=0)
+        waiting = asyncio.create_task(producer.send("t", bytes(60_000), partition=1))
+        await until(lambda: not lingers(accumulator), "the batch is to be sent")
+        drain(accumulator, 1)
+        async with asyncio.timeout(PATIENCE_S):
+            await waiting
 
     loop.run(main())
