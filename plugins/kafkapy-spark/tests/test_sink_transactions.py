@@ -16,7 +16,7 @@ from exactly_once_faults import PARTITIONS, TIMEOUT_MS, Cluster, Query, read_com
 from kafkapy_spark.cli import main
 from kafkapy_spark.control_topic import CONTROL_TOPIC, ControlTopic
 from kafkapy_spark.decisions import Decision, Handle, Past, SinkState
-from kafkapy_spark.sink_identity import stream_sink, transaction_timeout_ms
+from kafkapy_spark.sink_identity import batch_sink, stream_sink, transaction_timeout_ms
 from kafkapy_spark.sink_options import SinkOptions
 from kafkapy_spark.sink_plan import Meaning
 from kafkapy_spark.sink_session import SinkSession
@@ -252,6 +252,17 @@ def test_names_of_streaming_sinks() -> None:
     assert stream_sink(SinkOptions({}, topic="t")) is None
 
 
+def test_names_of_batch_sinks() -> None:
+    def name(topic: str, app: str | None, prefix: str | None = None) -> str:
+        return batch_sink(SinkOptions({}, topic=topic, txn_app_id=app, transactional_id_prefix=prefix))
+
+    assert name("t", None) != name("t", None)
+    assert name("t", None, "p").startswith("p-") and name("t", "a", "p").startswith("p-")
+    assert name("t", "a") == name("t", "a")
+    assert len({name("t", "a"), name("u", "a"), name("t", "b"), name("t", "a", "p")}) == 4
+    assert name("t", "a", "p") == name("u", "a", "p")
+
+
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
@@ -273,6 +284,28 @@ def test_tasks_leave_transactions_open(cluster: Cluster, protocol: int) -> None:
     rows.query.done = 1
     cluster.run(rows.query.run_on())
     cluster.check()
+
+
+def test_a_streaming_writer_commits_and_takes_back(cluster: Cluster, protocol: int) -> None:
+    types = pytest.importorskip("pyspark.sql").types
+    from kafkapy_spark.exactly_once import TransactionMessage
+    from kafkapy_spark.exactly_once_stream import ExactlyOnceStreamWriter
+
+    rows = Rows(cluster)
+    driver = rows.query.driver()
+    writer = ExactlyOnceStreamWriter(replace(rows.options, transactional_id_prefix=driver.sink), types.StructType())
+
+    def done(number: int) -> list[Any]:
+        return [TransactionMessage(rows.task(rows.plan(), 0, [b"%d" % number], number)), None]
+
+    writer.abort(done(0), 0)
+    assert cluster.run(driver.find_open()) == []
+    with pytest.raises(SinkError, match="results of another batch"):
+        writer.commit(done(0), 1)
+    writer.commit(done(0), 0)
+    writer.abort(done(1), 1)
+    assert rows.seen() == [b"0"]
+    cluster.queries.clear()
 
 
 def test_a_task_is_replayed(cluster: Cluster, protocol: int) -> None:
