@@ -34,6 +34,8 @@ from sink_rows import cluster as cluster
 from kafkapy import KafkaConsumer, testing
 from kafkapy.admin import ConfigResource, ConfigResourceType, TransactionState
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
+from kafkapy.errors import ErrorCode, InvalidTxnStateError
+from kafkapy.protocol.messages.produce import ProduceResponse
 from kafkapy.types import TopicPartition
 
 QUERY = "query"
@@ -113,6 +115,30 @@ def test_records_have_the_time_of_their_append(cluster: Cluster) -> None:
         record = next(consumer)
     assert (record.key, record.value) == (b"k", b"v")
     assert before_ms - 1 <= record.timestamp <= after_ms
+
+
+def test_an_append_that_the_leader_has_from_an_earlier_attempt(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offset is not known any more; any other error is raised."""
+    client, partition = cluster.client, TopicPartition(cluster.topic, 0)
+    send = client.send
+
+    def answering(code: ErrorCode) -> Any:
+        async def answered(*request: Any, **versions: Any) -> Any:
+            response = await send(*request, **versions)
+            if isinstance(response, ProduceResponse):
+                [result] = response.responses[0].partition_responses
+                result.error_code, result.base_offset = code, -1
+            return response
+
+        return answered
+
+    monkeypatch.setattr(client, "send", answering(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+    assert cluster.run(client.append(partition, {b"k": b"v"})) == -1
+    monkeypatch.setattr(client, "send", answering(ErrorCode.INVALID_TXN_STATE))
+    with pytest.raises(InvalidTxnStateError):
+        cluster.run(client.append(partition, {b"k": b"v"}))
 
 
 def test_names_of_other_sinks_are_left_alone(cluster: Cluster, protocol: int) -> None:
