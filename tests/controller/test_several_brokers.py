@@ -11,7 +11,7 @@ from waiting import until, until_not
 
 from kafkapy import errors
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
-from kafkapy.controller.controller_stats import ControllerNumbers
+from kafkapy.controller.controller_stats import IDLE, STATES, ControllerNumbers
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import LeaderAndIsr, StopReplica, UpdateMetadata
 from kafkapy.metadata.znodes import PartitionState, TopicAssignment, decode_topic, encode_topic, topic_path
@@ -411,6 +411,27 @@ def test_an_unreachable_broker_gets_all_requests_in_order_when_it_is_back() -> N
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_states_of_the_controller_have_the_numbers_of_apache_kafka() -> None:
+    """Source: kafka.controller.ControllerState; 0 is Idle, 12 its own shutdown, which is no event here."""
+    assert {(each.value, each.name) for each in STATES.values()} == {
+        (1, "ControllerChange"),
+        (2, "LeaderElection"),
+        (3, "TopicChange"),
+        (4, "TopicDeletion"),
+        (5, "PartitionReassignment"),
+        (6, "AutoLeaderBalance"),
+        (7, "ManualLeaderBalance"),
+        (8, "ControlledShutdown"),
+        (9, "IsrChange"),
+        (10, "LeaderAndIsrResponseReceived"),
+        (11, "LogDirChange"),
+        (13, "UncleanLeaderElectionEnable"),
+        (14, "TopicUncleanLeaderElectionEnable"),
+        (15, "ListPartitionReassignment"),
+    }
+    assert IDLE == 0
 
 
 def test_numbers_of_the_controller() -> None:
