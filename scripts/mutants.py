@@ -34,6 +34,7 @@ from mutant_kinds import Mutant, mutants_of
 ROOT: Final = Path(__file__).resolve().parent.parent
 COPIED: Final = ("kafkapy", "tests", "perf", "plugins", "scripts", "config", "docs")
 COPIED_FILES: Final = ("setup.py", "pyproject.toml", "Makefile", "LICENSE", "README.md", "CONTRIBUTING.md")
+KERNELS: Final = "kafkapy/_speedups"
 SLOWEST: Final = 4
 """A mutant whose tests take so many times as long as without one has made an endless loop."""
 LEAST_S: Final = 60.0
@@ -128,7 +129,15 @@ AREAS: Final = {
         ),
         tuple(
             f"{SINK}tests/test_{name}.py"
-            for name in ("exactly_once_model", "exactly_once", "sink_transactions", "exactly_once_faults")
+            for name in (
+                "exactly_once_model",
+                "sink_transactions",
+                "decision_time",
+                "superseded",
+                "two_phase_sink",
+                "exactly_once",
+                "exactly_once_faults",
+            )
         ),
     ),
 }
@@ -188,7 +197,12 @@ class Outcome(NamedTuple):
 
     said: str
     by: str = ""
-    """The test that noticed."""
+    """The test that noticed; the last line that the build of a kernel said."""
+
+
+def kernel_of(path: str) -> str:
+    """The name of a kernel's source for KAFKAPY_EXT."""
+    return Path(path).with_suffix("").relative_to(KERNELS).as_posix()
 
 
 class Copy:
@@ -254,9 +268,8 @@ class Copy:
 
     def build(self, path: str) -> tuple[int | None, str]:
         """Compiles one kernel in place."""
-        kernel = ".".join(Path(path).with_suffix("").parts[2:])
         command = [self.python, "setup.py", "-q", "build_ext", "--inplace"]
-        return self.run(command, BUILD_S, KAFKAPY_EXT=kernel)
+        return self.run(command, BUILD_S, KAFKAPY_EXT=kernel_of(path))
 
     def attempt(self, mutant: Mutant, tests: Sequence[str], limit_s: float) -> Outcome:
         """Puts the mutant in, runs the tests, and takes it out again."""
@@ -271,9 +284,9 @@ class Copy:
                 (binary,) = (self.path / mutant.path).parent.glob(f"{Path(mutant.path).stem}.*.so")
                 built = binary, binary.read_bytes()
                 binary.unlink()
-                status, _ = self.build(mutant.path)
+                status, output = self.build(mutant.path)
                 if status != 0 or not binary.exists():
-                    return Outcome("does not build")
+                    return Outcome("does not build", output.strip().rpartition("\n")[2])
             return outcome_of(*self.test(tests, limit_s))
         finally:
             self.write(mutant.path, source)

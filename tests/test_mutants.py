@@ -13,6 +13,7 @@ from textwrap import dedent
 import mutant_kinds
 import mutants
 import pytest
+from build_kernels import find_kernels
 
 ROOT = Path(__file__).parent.parent
 
@@ -136,6 +137,14 @@ def test_every_kernel_has_bugs_and_only_in_code() -> None:
         for each in mutant_kinds.kernel_mutants(str(path), source):
             assert not lines[each.line - 1].lstrip().startswith(("#", "cdef ", "cimport ", "from ")), each
             assert data[each.start : each.end].decode() != each.text, each
+
+
+def test_every_kernel_is_built_by_its_own_name() -> None:
+    root = Path(mutants.KERNELS)
+    for path in sorted((ROOT / root).rglob("*.pyx")):
+        source = str(path.relative_to(ROOT))
+        (found,) = find_kernels(ROOT / root, {mutants.kernel_of(source)}, {})
+        assert found.sources == [str(path)]
 
 
 # --- which --------------------------------------------------------------------------------------------------------

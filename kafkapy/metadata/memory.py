@@ -308,6 +308,8 @@ class MemoryStore(MetadataStore):
 
     async def watch_children(self, path: str, callback: WatchCallback) -> Watch:
         """Call back after a child of the node is created or deleted. NoNodeError."""
+        if path != "/":
+            check_path(path)
         if path not in self._tree.names:
             raise NoNodeError(path)
         return self._watches.add_children(path, callback)

@@ -433,6 +433,8 @@ class ZooKeeperStore(MetadataStore):
 
     async def watch_children(self, path: str, callback: WatchCallback) -> Watch:
         """Call back after a child of the node is created or deleted. NoNodeError."""
+        if path != "/":
+            check_path(path)
         return await self._watch(
             lambda fired: self._client.get_children_async(path, watch=fired), path, WatchEventType.CHILDREN, callback
         )

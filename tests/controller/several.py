@@ -262,7 +262,7 @@ class SeveralBrokers:
         state: PartitionState = self.context.leadership[partition]
         return state
 
-    async def alter_isr(self, partition: TopicPartition, isr: tuple[int, ...], **fields: Any) -> Any:
+    async def alter_isr(self, partition: TopicPartition, /, isr: tuple[int, ...], **fields: Any) -> Any:
         """The leader asks for an ISR; the controller's answer."""
         state = self.state(partition)
         leader = self[state.leader]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from controller.several import SeveralBrokers, run_several
@@ -10,9 +12,11 @@ from controller.test_several_brokers import create
 from waiting import until
 
 from kafkapy import errors
+from kafkapy.controller.context import ControllerContext
 from kafkapy.controller.events import leader_balance
+from kafkapy.controller.partition_state_machine import states_known
 from kafkapy.errors import ErrorCode
-from kafkapy.metadata.znodes import encode_preferred_elections
+from kafkapy.metadata.znodes import PartitionState, encode_preferred_elections
 from kafkapy.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -177,3 +181,17 @@ def test_the_balance_can_be_switched_off_and_on(monkeypatch: pytest.MonkeyPatch)
         assert (runs, cluster.state(T0).leader) == ([], 2)
 
     run_several(test, auto_leader_rebalance_enable="false")
+
+
+def test_the_store_is_asked_for_unknown_states_only() -> None:
+    """An election of a hundred thousand partitions does not read as many nodes."""
+    known, stored = PartitionState(1, 2, (1,), 3, version=4), PartitionState(5, 6, (5,), 3, version=7)
+
+    class Store:
+        async def partition_states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+            return dict.fromkeys(partitions, stored)
+
+    store: Any = Store()
+    context = ControllerContext()
+    context.leadership[T0] = known
+    assert asyncio.run(states_known(context, store, [T0, T1])) == {T0: known, T1: stored}

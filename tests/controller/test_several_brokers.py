@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 import pytest
 from controller.several import SeveralBrokers, run_several
@@ -10,7 +11,7 @@ from waiting import until, until_not
 
 from kafkapy import errors
 from kafkapy.controller.admin_requests import NewPartitions, NewTopic
-from kafkapy.controller.controller_stats import ControllerNumbers
+from kafkapy.controller.controller_stats import IDLE, STATES, ControllerNumbers
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import LeaderAndIsr, StopReplica, UpdateMetadata
 from kafkapy.metadata.znodes import PartitionState, TopicAssignment, decode_topic, encode_topic, topic_path
@@ -176,6 +177,11 @@ def test_requests_of_leaders_that_know_too_little_or_too_much_change_nothing() -
         newer = state.version + 1
         assert await cluster.alter_isr(T0, (1,), partition_epoch=newer) is ErrorCode.NOT_CONTROLLER
         assert await cluster.alter_isr(T0, (1,), recovering=True) is ErrorCode.INVALID_REQUEST
+        assert await cluster.alter_isr(T0, (1,), partition=7) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await cluster.alter_isr(T0, (1,), topic="no") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await cluster.alter_isr(T0, (1,), topic=uuid4()) is ErrorCode.UNKNOWN_TOPIC_ID
+        for wrong in ((2,), (), (1, 1)):
+            assert await cluster.alter_isr(T0, wrong) is ErrorCode.INVALID_REQUEST
         with pytest.raises(errors.StaleBrokerEpochError):
             await cluster.active.controller.alter_partitions(1, cluster[1].controller.broker_epoch - 1, [])
         with pytest.raises(errors.StaleBrokerEpochError):
@@ -405,6 +411,27 @@ def test_an_unreachable_broker_gets_all_requests_in_order_when_it_is_back() -> N
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_states_of_the_controller_have_the_numbers_of_apache_kafka() -> None:
+    """Source: kafka.controller.ControllerState; 0 is Idle, 12 its own shutdown, which is no event here."""
+    assert {(each.value, each.name) for each in STATES.values()} == {
+        (1, "ControllerChange"),
+        (2, "LeaderElection"),
+        (3, "TopicChange"),
+        (4, "TopicDeletion"),
+        (5, "PartitionReassignment"),
+        (6, "AutoLeaderBalance"),
+        (7, "ManualLeaderBalance"),
+        (8, "ControlledShutdown"),
+        (9, "IsrChange"),
+        (10, "LeaderAndIsrResponseReceived"),
+        (11, "LogDirChange"),
+        (13, "UncleanLeaderElectionEnable"),
+        (14, "TopicUncleanLeaderElectionEnable"),
+        (15, "ListPartitionReassignment"),
+    }
+    assert IDLE == 0
 
 
 def test_numbers_of_the_controller() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from waiting import until, until_not
 
+from kafkapy import errors
 from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
 from kafkapy.controller.topic_admin import TopicAdmin
 from kafkapy.errors import ErrorCode, KafkaError
@@ -139,6 +140,37 @@ def test_a_topic_is_deleted_by_name_or_id_and_can_be_created_again_at_once(with_
         again = (await TopicAdmin(controller).create_topics([NewTopic("b", 1, 1)]))["b"]
         assert again.topic_id != by_id
         assert cluster.configs.topic("a") == {}
+
+    with_cluster(test)
+
+
+def test_a_quota_counts_partitions_that_change_and_no_validation(with_cluster: Runner) -> None:
+    async def test(cluster: Any) -> None:
+        admin = cluster.topic_admin
+        counted: list[int] = []
+        for validate_only in (True, False):
+            await admin.create_topics([NewTopic("t", 3, 1)], validate_only, record=counted.append)
+            await admin.create_partitions([NewPartitions("t", 5)], validate_only, record=counted.append)
+        await admin.delete_topics(["t", "no"], record=counted.append)
+        assert counted == [3, 2, 5]
+
+    with_cluster(test)
+
+
+def test_what_a_quota_refuses_does_not_happen(with_cluster: Runner) -> None:
+    def refuse(partitions: int) -> None:
+        raise errors.ThrottlingQuotaExceededError()
+
+    async def test(cluster: Any) -> None:
+        admin = cluster.topic_admin
+        await admin.create_topics([NewTopic("t", 1, 1)])
+        refused = [
+            *(await admin.create_topics([NewTopic("new", 1, 1)], record=refuse)).values(),
+            *(await admin.create_partitions([NewPartitions("t", 5)], record=refuse)).values(),
+            *(await admin.delete_topics(["t"], record=refuse)).values(),
+        ]
+        assert [code(each) for each in refused] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 3
+        assert {each.name: each.partition_count for each in cluster.cache.topics().values()} == {"t": 1}
 
     with_cluster(test)
 

@@ -95,6 +95,28 @@ class StoreContract:
 
         self.run(test)
 
+    @pytest.mark.parametrize("path", ["a", "/", "/a/", "//a", "", "/a\x00"])
+    def test_malformed_paths_are_refused(self, path: str) -> None:
+        async def test(store: MetadataStore) -> None:
+            calls = [
+                lambda: store.create(path),
+                lambda: store.set(path, b""),
+                lambda: store.delete(path),
+                lambda: store.commit([Check(path, 0)]),
+                lambda: store.get(path),
+                lambda: store.exists(path),
+                lambda: store.get_many(["/ok", path]),
+                lambda: store.get_many([*["/ok"] * 100, path]),
+                lambda: store.watch_node(path, lambda event: None),
+            ]
+            if path != "/":
+                calls += [lambda: store.children(path), lambda: store.watch_children(path, lambda event: None)]
+            for call in calls:
+                with pytest.raises(ValueError, match="not a path"):
+                    await call()
+
+        self.run(test)
+
     def test_a_node_with_children_is_not_deleted(self) -> None:
         async def test(store: MetadataStore) -> None:
             await store.create("/a/b", make_parents=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from kafkapy.errors import ErrorCode, code_of
 from kafkapy.metadata import change_notifications
-from kafkapy.metadata.config_repository import ConfigRepository
+from kafkapy.metadata.config_repository import ConfigEdit, ConfigRepository, EntityChange
 from kafkapy.metadata.memory import MemoryStore
 from kafkapy.metadata.store import STORE_FAILED, MetadataStoreError, SetData, Stat, StoreUnavailableError
 from kafkapy.metadata.znodes import CONFIG, CONFIG_CHANGES, CONFIG_GROUPS, config_path, encode_config
@@ -53,6 +53,18 @@ def setting(key: str, value: str) -> Callable[[dict[str, str]], Mapping[str, str
     return lambda current: {**current, key: value}
 
 
+async def change_one(repository: ConfigRepository, edit: ConfigEdit) -> None:
+    await repository.change(CONFIG_GROUPS, GROUP, edit)
+
+
+async def change_two(repository: ConfigRepository, edit: ConfigEdit) -> None:
+    await repository.change_entities([EntityChange(CONFIG_GROUPS, name, edit) for name in (GROUP, "other")])
+
+
+Change = Callable[[ConfigRepository, ConfigEdit], Awaitable[None]]
+WAYS = pytest.mark.parametrize("change", [change_one, change_two])
+
+
 def run(work: Callable[[Store], Any], *, shared: bool = False) -> None:
     async def body() -> None:
         store = Store(shared)
@@ -66,13 +78,14 @@ def run(work: Callable[[Store], Any], *, shared: bool = False) -> None:
     asyncio.run(body())
 
 
+@WAYS
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_concurrent_changes_of_an_entity_are_all_kept(brokers: int) -> None:
+def test_concurrent_changes_of_an_entity_are_all_kept(brokers: int, change: Change) -> None:
     async def work(store: Store) -> None:
         repositories = [await repository_on(store) for _ in range(brokers)]
         await asyncio.gather(
             *(
-                repository.change(CONFIG_GROUPS, GROUP, setting(f"key-{index}-{number}", "1"))
+                change(repository, setting(f"key-{index}-{number}", "1"))
                 for index, repository in enumerate(repositories)
                 for number in range(5)
             )
@@ -152,7 +165,8 @@ def test_a_change_that_cannot_be_read_is_read_again(
     run(work)
 
 
-def test_a_change_that_others_always_overtake_can_be_asked_for_again() -> None:
+@WAYS
+def test_a_change_that_others_always_overtake_can_be_asked_for_again(change: Change) -> None:
     async def work(store: Store) -> None:
         repository = await repository_on(store)
         await repository.change(CONFIG_GROUPS, GROUP, setting("a", "1"))
@@ -167,10 +181,31 @@ def test_a_change_that_others_always_overtake_can_be_asked_for_again() -> None:
 
         store.get_many = overtaken  # type: ignore[method-assign]
         with pytest.raises(StoreUnavailableError) as failure:
-            await repository.change(CONFIG_GROUPS, GROUP, setting("a", "2"))
+            await change(repository, setting("a", "2"))
         assert code_of(failure.value) is ErrorCode.REQUEST_TIMED_OUT
         store.get_many = reads  # type: ignore[method-assign]
         assert await repository.fetch(CONFIG_GROUPS, GROUP) == {"a": "others"}
+        await repository.stop()
+
+    run(work)
+
+
+def test_entities_that_change_together_are_told_and_removed_together() -> None:
+    async def work(store: Store) -> None:
+        repository = await repository_on(store)
+        heard: list[tuple[str, Mapping[str, str]]] = []
+
+        async def listener(name: str, keys: Mapping[str, str]) -> None:
+            heard.append((name, keys))
+
+        repository.listen(CONFIG_GROUPS, listener)
+        await change_two(repository, setting("a", "1"))
+        assert sorted(heard) == [(GROUP, {"a": "1"}), ("other", {"a": "1"})]
+        await change_two(repository, setting("a", "1"))
+        assert len(heard) == 2
+        await change_two(repository, lambda keys: {})
+        assert sorted(heard[2:]) == [(GROUP, {}), ("other", {})]
+        assert await store.children(f"{CONFIG}/{CONFIG_GROUPS}") == []
         await repository.stop()
 
     run(work)

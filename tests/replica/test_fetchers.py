@@ -75,8 +75,16 @@ def test_a_shortage_of_descriptors_is_waited_for(tmp_path: Path, monkeypatch: py
                 if tries:
                     raise OSError(tries.pop(), "short")
 
+            paused: list[int] = []
+            back_off = follower.fetchers._back_off
+
+            async def pauses() -> None:
+                paused.append(len(tries))
+                await back_off()
+
+            monkeypatch.setattr(follower.fetchers, "_back_off", pauses)
             await follower.fetchers._on_worker(cuts)
-            assert not tries
+            assert paused == [1, 0] and not tries
             tries = [errno.EIO]
             with pytest.raises(KafkaStorageError):
                 await follower.fetchers._on_worker(cuts)

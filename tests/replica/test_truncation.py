@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ def test_the_first_batch_is_found_only_whole() -> None:
         # Two fast failovers: epochs that the other side does not know (KAFKA-6361, KIP-279).
         ([(0, 2), (3, 4), (5, 2)], [(0, 2), (1, 1), (2, 1), (4, 3)]),
         ([(0, 2), (2, 2), (4, 2), (6, 2)], [(0, 2), (1, 3), (3, 2), (5, 4)]),
+        ([(0, 2), (1, 2), (3, 4), (5, 2)], [(0, 2), (1, 2), (2, 1), (4, 3)]),
         # An epoch without a record (KAFKA-7415).
         ([(0, 3), (1, 0), (3, 2)], [(0, 3), (2, 4)]),
         ([(0, 3), (3, 2)], [(0, 3), (1, 0), (2, 0)]),
@@ -91,20 +93,37 @@ def test_the_first_batch_is_found_only_whole() -> None:
     ],
 )
 def test_the_logs_are_equal_in_the_end(
-    tmp_path: Path, versions: FollowerVersions, theirs: list[tuple[int, int]], ours: list[tuple[int, int]]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    versions: FollowerVersions,
+    theirs: list[tuple[int, int]],
+    ours: list[tuple[int, int]],
 ) -> None:
+    """No record is cut off that both have."""
+    epochs = [[epoch for epoch, count in each for _ in range(count)] for each in (theirs, ours)]
+    common = sum(1 for _ in takewhile(lambda each: each[0] == each[1], zip(*epochs, strict=False)))
+
     async def scenario() -> None:
         async with pair(tmp_path, versions=versions) as (leader, follower):
             log = leader.log()
             write(log, [*theirs, (9, 1)])
             mine = follower.log()
             write(mine, ours)
+            cuts: list[int] = []
+            truncate_to = follower.logs.truncate_to
+
+            def cut(partition: TopicPartition, offset: int, **rest: Any) -> Any:
+                cuts.append(offset)
+                return truncate_to(partition, offset, **rest)
+
+            monkeypatch.setattr(follower.logs, "truncate_to", cut)
             follower.follow(epoch=9)
             await until(lambda: mine.high_watermark == log.log_end_offset, "the follower catches up")
             assert contents(mine) == contents(log)
             written = [epoch for epoch, count in theirs if count] + [9]
             assert [epoch for epoch, _ in mine.leader_epochs()] == written
             assert follower.failed == {}
+            assert all(offset >= common for offset in cuts)
 
     asyncio.run(scenario())
 

@@ -307,7 +307,9 @@ class TransactionShard:
             raise error_for(ErrorCode.CONCURRENT_TRANSACTIONS)
         metadata = self.find(transactional_id, *producer)
         added = frozenset(partitions)
-        if metadata.state is TransactionState.ONGOING and added <= metadata.partitions:
+        # A later version is written also when all partitions are known: it decides the epoch of the markers.
+        as_before = added <= metadata.partitions and client_version <= metadata.client_version
+        if metadata.state is TransactionState.ONGOING and as_before:
             return Result(None)
         return self._write(metadata.with_partitions(added, now_ms, client_version), None)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -89,6 +91,32 @@ def test_a_batch_whose_transactions_last_long_enough(cluster: Cluster, protocol:
 
     cluster.run(work())
     query.done = 1
+    cluster.run(query.run_on())
+    cluster.check()
+
+
+@pytest.mark.parametrize("short_ms", [0, 1])
+def test_the_time_since_the_decision_began_counts(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, short_ms: int
+) -> None:
+    """1000 s pass between the begin of the decision and its last check."""
+    query = cluster.query(1)
+    told = [5.0]
+
+    def boot_time(clock: int) -> float:
+        told.append(1005.0)
+        return told[-2]
+
+    async def work() -> None:
+        _, results = await written(query)
+        driver = telling(query.driver(), lasting(1_000_000 + 2 * MAX_DECISION_MS - short_ms))
+        monkeypatch.setattr(time, "clock_gettime", boot_time)
+        with pytest.raises(SinkError, match="Nothing is decided") if short_ms else nullcontext():
+            await driver.commit(results)
+        monkeypatch.undo()
+
+    cluster.run(work())
+    query.done = 1 - short_ms
     cluster.run(query.run_on())
     cluster.check()
 

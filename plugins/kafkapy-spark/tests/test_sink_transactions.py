@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from exactly_once_faults import PARTITIONS, TIMEOUT_MS, Cluster, Query, read_com
 from kafkapy_spark.cli import main
 from kafkapy_spark.control_topic import CONTROL_TOPIC, ControlTopic
 from kafkapy_spark.decisions import Decision, Handle, Past, SinkState
-from kafkapy_spark.sink_identity import stream_sink, transaction_timeout_ms
+from kafkapy_spark.sink_identity import batch_sink, stream_sink, transaction_timeout_ms
 from kafkapy_spark.sink_options import SinkOptions
 from kafkapy_spark.sink_plan import Meaning
 from kafkapy_spark.sink_session import SinkSession
@@ -33,6 +34,8 @@ from sink_rows import cluster as cluster
 from kafkapy import KafkaConsumer, testing
 from kafkapy.admin import ConfigResource, ConfigResourceType, TransactionState
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
+from kafkapy.errors import ErrorCode, InvalidTxnStateError
+from kafkapy.protocol.messages.produce import ProduceResponse
 from kafkapy.types import TopicPartition
 
 QUERY = "query"
@@ -99,6 +102,43 @@ def test_an_end_by_the_other_protocol(cluster: Cluster) -> None:
     old = OpenTransaction(name, state)
     cluster.run(cluster.client.append(TopicPartition(cluster.topic, 0), {b"x": b"x"}, old))
     assert end(cluster, old, committed=True) and end(cluster, old, committed=True)
+
+
+def test_records_have_the_time_of_their_append(cluster: Cluster) -> None:
+    partition = TopicPartition(cluster.topic, 0)
+    before_ms = time.time() * 1000
+    cluster.run(cluster.client.append(partition, {b"k": b"v"}))
+    after_ms = time.time() * 1000
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap) as consumer:
+        consumer.assign([partition])
+        consumer.seek_to_beginning()
+        record = next(consumer)
+    assert (record.key, record.value) == (b"k", b"v")
+    assert before_ms - 1 <= record.timestamp <= after_ms
+
+
+def test_an_append_that_the_leader_has_from_an_earlier_attempt(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offset is not known any more; any other error is raised."""
+    client, partition = cluster.client, TopicPartition(cluster.topic, 0)
+    send = client.send
+
+    def answering(code: ErrorCode) -> Any:
+        async def answered(*request: Any, **versions: Any) -> Any:
+            response = await send(*request, **versions)
+            if isinstance(response, ProduceResponse):
+                [result] = response.responses[0].partition_responses
+                result.error_code, result.base_offset = code, -1
+            return response
+
+        return answered
+
+    monkeypatch.setattr(client, "send", answering(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+    assert cluster.run(client.append(partition, {b"k": b"v"})) == -1
+    monkeypatch.setattr(client, "send", answering(ErrorCode.INVALID_TXN_STATE))
+    with pytest.raises(InvalidTxnStateError):
+        cluster.run(client.append(partition, {b"k": b"v"}))
 
 
 def test_names_of_other_sinks_are_left_alone(cluster: Cluster, protocol: int) -> None:
@@ -238,6 +278,17 @@ def test_names_of_streaming_sinks() -> None:
     assert stream_sink(SinkOptions({}, topic="t")) is None
 
 
+def test_names_of_batch_sinks() -> None:
+    def name(topic: str, app: str | None, prefix: str | None = None) -> str:
+        return batch_sink(SinkOptions({}, topic=topic, txn_app_id=app, transactional_id_prefix=prefix))
+
+    assert name("t", None) != name("t", None)
+    assert name("t", None, "p").startswith("p-") and name("t", "a", "p").startswith("p-")
+    assert name("t", "a") == name("t", "a")
+    assert len({name("t", "a"), name("u", "a"), name("t", "b"), name("t", "a", "p")}) == 4
+    assert name("t", "a", "p") == name("u", "a", "p")
+
+
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
@@ -259,6 +310,28 @@ def test_tasks_leave_transactions_open(cluster: Cluster, protocol: int) -> None:
     rows.query.done = 1
     cluster.run(rows.query.run_on())
     cluster.check()
+
+
+def test_a_streaming_writer_commits_and_takes_back(cluster: Cluster, protocol: int) -> None:
+    types = pytest.importorskip("pyspark.sql").types
+    from kafkapy_spark.exactly_once import TransactionMessage
+    from kafkapy_spark.exactly_once_stream import ExactlyOnceStreamWriter
+
+    rows = Rows(cluster)
+    driver = rows.query.driver()
+    writer = ExactlyOnceStreamWriter(replace(rows.options, transactional_id_prefix=driver.sink), types.StructType())
+
+    def done(number: int) -> list[Any]:
+        return [TransactionMessage(rows.task(rows.plan(), 0, [b"%d" % number], number)), None]
+
+    writer.abort(done(0), 0)
+    assert cluster.run(driver.find_open()) == []
+    with pytest.raises(SinkError, match="results of another batch"):
+        writer.commit(done(0), 1)
+    writer.commit(done(0), 0)
+    writer.abort(done(1), 1)
+    assert rows.seen() == [b"0"]
+    cluster.queries.clear()
 
 
 def test_a_task_is_replayed(cluster: Cluster, protocol: int) -> None:

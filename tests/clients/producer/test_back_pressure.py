@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until, wait_until
 
 from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
 from kafkapy._speedups.clients.producer.record_sender import RecordSender
@@ -23,6 +24,7 @@ from kafkapy.errors import BufferExhaustedError, RecordTooLargeError
 
 NODE = 1
 LATER = 10**15
+LINGER_MS = 60_000
 PATIENCE_S = 30
 """After so long a send that max.block.ms (a tenth of a second) has not ended hangs."""
 
@@ -38,22 +40,23 @@ class ThreadedSender(RecordSender):
         self._max_block_s = max_block_s
 
 
-def accumulator_of(buffer_memory: int, batch_size: int) -> RecordAccumulator:
-    accumulator = RecordAccumulator(buffer_memory, batch_size, 0, 1 << 20, [100])
-    accumulator.topic("t").update([(NODE, 0)])
+def accumulator_of(buffer_memory: int, batch_size: int, linger_ms: int = 0) -> RecordAccumulator:
+    accumulator = RecordAccumulator(buffer_memory, batch_size, linger_ms, 1 << 20, [100])
+    accumulator.topic("t").update([(NODE, 0), (NODE, 0)])
     return accumulator
 
 
-def aio_producer(buffer_memory: int, batch_size: int, max_block_ms: int) -> AIOKafkaProducer:
+def aio_producer(buffer_memory: int, batch_size: int, max_block_ms: int, linger_ms: int = 0) -> AIOKafkaProducer:
     producer = AIOKafkaProducer(
         bootstrap_servers="127.0.0.1:1",
         buffer_memory=buffer_memory,
         max_batch_size=batch_size,
         max_block_ms=max_block_ms,
+        linger_ms=linger_ms,
         enable_idempotence=False,
     )
     producer._started = True
-    producer._core.accumulator.topic("t").update([(NODE, 0)])
+    producer._core.accumulator.topic("t").update([(NODE, 0), (NODE, 0)])
     return producer
 
 
@@ -62,6 +65,12 @@ def drain(accumulator: RecordAccumulator, batches: int) -> None:
         for batch in accumulator.drain(NODE, 1, LATER):
             accumulator.succeed(batch, 0, -1)
     accumulator.tell_room(always=True)
+
+
+def lingers(accumulator: RecordAccumulator) -> bool:
+    """Whether the open batch waits for more records, as at its creation."""
+    (batch,) = accumulator.incomplete
+    return accumulator.ready(batch.created_ms) == ([], LINGER_MS, set())
 
 
 def wide(size: int) -> memoryview:
@@ -209,5 +218,51 @@ def test_headers_from_an_iterator_survive_the_wait(loop: asyncio.Runner) -> None
         future = await waiting
         accumulator.succeed(batch, 0, -1)
         assert (await future).serialized_header_size > 1
+
+    loop.run(main())
+
+
+def test_batches_linger_again_after_a_thread_has_given_up() -> None:
+    accumulator = accumulator_of(100_000, 80_000, LINGER_MS)
+    sender = ThreadedSender(accumulator, 0.1)
+    sender.send("t", bytes(50_000), None, None, 0)
+    with pytest.raises(BufferExhaustedError):
+        sender.send("t", bytes(60_000), None, None, 1)
+    assert lingers(accumulator)
+
+
+def test_batches_linger_again_after_a_coroutine_has_given_up(loop: asyncio.Runner) -> None:
+    async def main() -> None:
+        producer = aio_producer(100_000, 80_000, 100, LINGER_MS)
+        await producer.send("t", bytes(50_000), partition=0)
+        with pytest.raises(BufferExhaustedError):
+            await producer.send("t", bytes(60_000), partition=1)
+        assert lingers(producer._core.accumulator)
+
+    loop.run(main())
+
+
+def test_an_open_batch_is_sent_while_a_thread_waits_for_room() -> None:
+    accumulator = accumulator_of(100_000, 80_000, LINGER_MS)
+    sender = ThreadedSender(accumulator, 60)
+    sender.send("t", bytes(50_000), None, None, 0)
+    thread = threading.Thread(target=sender.send, args=("t", bytes(60_000), None, None, 1), daemon=True)
+    thread.start()
+    wait_until(lambda: not lingers(accumulator), "the batch is to be sent")
+    drain(accumulator, 1)
+    thread.join(PATIENCE_S)
+    assert accumulator.records_appended == 2
+
+
+def test_an_open_batch_is_sent_while_a_coroutine_waits_for_room(loop: asyncio.Runner) -> None:
+    async def main() -> None:
+        producer = aio_producer(100_000, 80_000, 60_000, LINGER_MS)
+        accumulator = producer._core.accumulator
+        await producer.send("t", bytes(50_000), partition=0)
+        waiting = asyncio.create_task(producer.send("t", bytes(60_000), partition=1))
+        await until(lambda: not lingers(accumulator), "the batch is to be sent")
+        drain(accumulator, 1)
+        async with asyncio.timeout(PATIENCE_S):
+            await waiting
 
     loop.run(main())

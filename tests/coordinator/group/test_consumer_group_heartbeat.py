@@ -208,6 +208,12 @@ def test_racks_that_change_make_a_new_epoch(bench: Any) -> None:
     bench.snapshot = snapshot_of({"topic": 6}, {0: "x", 1: "z"})
     settle(member)
     assert member.epoch == 2
+    # Racks whose names, in a row, are the same text.
+    bench.snapshot = snapshot_of({"topic": 2}, {0: "a11b", 1: "c"})
+    settle(member)
+    bench.snapshot = snapshot_of({"topic": 2}, {0: "a", 1: "b11c"})
+    settle(member)
+    assert member.epoch == 4
 
 
 @pytest.mark.parametrize(

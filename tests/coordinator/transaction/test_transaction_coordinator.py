@@ -294,6 +294,17 @@ def test_a_transaction_with_an_epoch_of_its_own_ends_with_the_next_one_whoever_a
     assert {marker.producer_epoch for _, marker in bench.partitions.markers} == {1}
 
 
+def test_a_known_partition_that_the_broker_adds_again_raises_the_epoch_of_the_end(bench: Any) -> None:
+    producer = bench.init()
+    bench.add(producer, A)
+    written = len(bench.writer.batches)
+    assert bench.add(producer, A) is None
+    assert len(bench.writer.batches) == written
+    assert bench.add(producer, A, version=2) is None
+    bench.end(producer, committed=False)
+    assert bench.partitions.markers[-1][1].producer_epoch == producer.producer_epoch + 1
+
+
 def test_a_new_producer_id_is_waited_for_while_the_transaction_before_ends(bench: Any) -> None:
     last = at_epoch(bench, LAST_EPOCH)
     bench.add(last, A)

@@ -341,6 +341,30 @@ def test_sequences_follow_each_other_and_wrap() -> None:
     assert next_sequence(2**31 - 1, 1) == 0
 
 
+def test_the_numbers_of_a_refused_batch_go_to_those_behind_it() -> None:
+    accumulator = idempotent(batch_size=200)
+    for _ in range(10):
+        sent(accumulator, bytes(40), partition=0)
+    (zero,) = accumulator.drain(NODE, 1 << 20, LATER)
+    accumulator.succeed(zero, 0, -1)
+    (one,), (two,), (three,) = (accumulator.drain(NODE, 1 << 20, LATER) for _ in range(3))
+    assert [batch.base_sequence for batch in (zero, one, two, three)] == [0, 2, 4, 6]
+    queue = accumulator.queue("t", 0)
+    accumulator.fail(two, KafkaError())
+    queue.close_gap(two)
+    assert [batch.base_sequence for batch in (one, three)] == [2, 4]
+    (four,) = accumulator.drain(NODE, 1 << 20, LATER)
+    assert four.base_sequence == 6
+    for batch in (one, three, four):
+        accumulator.succeed(batch, 0, -1)
+    queue.start_sequence(7, 1)
+    queue.close_gap(two)  # of the old epoch
+    assert queue.take_sequence(2) == 0
+    queue.start_sequence(7, 0)
+    with pytest.raises(IllegalStateError, match="below 0"):
+        queue.close_gap(two)
+
+
 def test_nothing_is_drained_without_a_producer_id_or_out_of_turn() -> None:
     accumulator = idempotent(batch_size=200)
     accumulator.producer_id = -1
