@@ -1,7 +1,7 @@
 """A schema registry of tests with the part of Confluent's REST API that the console uses.
 
-Karapace is in no package registry, so this stands in for it: it keeps schemas, and checks no compatibility.
-Protobuf schemas are given in serialized form, as Confluent's registry gives them.
+Karapace is in no package registry, so this stands in for it: it keeps schemas, and checks no compatibility. The tests
+run on a real registry, too, when KAFKAPY_TEST_REGISTRY names one.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class Registry:
         self.serialized: dict[int, str] = {}
         self.refused: list[str] = []
         """Reasons with which the next schemas are not compatible."""
+        self.dropped = 0
+        """Requests whose connection closes without an answer."""
         self.requests: list[str] = []
         self.url = ""
 
@@ -36,6 +38,12 @@ class Registry:
         if number not in versions.values():
             versions[max(versions, default=0) + 1] = number
         return number
+
+    def versions(self, subject: str) -> list[int]:
+        return list(self.subjects[subject])
+
+    def level(self, subject: str) -> str:
+        return self.levels[subject]
 
     def version(self, subject: str, version: str) -> dict[str, Any]:
         versions = self.subjects[subject]
@@ -92,6 +100,10 @@ def registry() -> Iterator[Registry]:
             parts = urlsplit(self.path)
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             kept.requests.append(f"{self.command} {self.path}")
+            if kept.dropped:
+                kept.dropped -= 1
+                self.close_connection = True
+                return
             path = [unquote(part) for part in parts.path.split("/") if part]
             try:
                 status, answer = kept.answer(

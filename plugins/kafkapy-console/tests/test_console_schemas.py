@@ -7,17 +7,21 @@ import io
 import json
 import random
 import struct
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import fastavro
 import msgpack
 import pytest
 from console_site import Person, serving
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool
 from kafkapy_console.records.decoding import FORMATS, Decoder
+from kafkapy_console.records.proto_text import parsed_file
 from kafkapy_console.records.schemas import Schemas, framed_id
 from kafkapy_console.settings import RegistrySettings, Settings
 from registry_double import Registry, registry
+from registry_real import URL, RealRegistry
 
 from kafkapy import testing
 
@@ -28,14 +32,35 @@ AVRO = {
 }
 
 
-@pytest.fixture
-def kept() -> Iterator[Registry]:
+ORDERS = """
+syntax = "proto3";
+package shop;
+message Order { string sku = 1; message Part { int32 n = 1; } }
+"""
+REAL = pytest.mark.skipif(not URL, reason="KAFKAPY_TEST_REGISTRY names no schema registry")
+
+Kept = Registry | RealRegistry
+
+
+@pytest.fixture(params=["double", pytest.param("real", marks=REAL)])
+def kept(request: pytest.FixtureRequest) -> Iterator[Kept]:
+    if request.param == "real":
+        yield RealRegistry()
+        return
     with registry() as started:
         yield started
 
 
 @pytest.fixture
-def visitor(broker: testing.Broker, kept: Registry) -> Iterator[Person]:
+def checking(kept: Kept) -> RealRegistry:
+    """A registry that checks schemas."""
+    if isinstance(kept, Registry):
+        pytest.skip("the tests' own registry checks no schema")
+    return kept
+
+
+@pytest.fixture
+def visitor(broker: testing.Broker, kept: Kept) -> Iterator[Person]:
     settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, registry=RegistrySettings(kept.url))
     with serving(settings) as url:
         person = Person(url)
@@ -64,7 +89,7 @@ def protobuf_file() -> descriptor_pb2.FileDescriptorProto:
 
 
 def test_avro_records_are_decoded_and_searched(
-    visitor: Person, kept: Registry, topic: Callable[..., str], send: Callable[..., None]
+    visitor: Person, kept: Kept, topic: Callable[..., str], send: Callable[..., None]
 ) -> None:
     name = topic()
     schema_id = kept.register(f"{name}-value", {"schema": json.dumps(AVRO)})
@@ -74,15 +99,15 @@ def test_avro_records_are_decoded_and_searched(
     assert "sku-7" in page
     events = visitor.events(f"/topics/{name}/search?filter=value.count%20%3D%3D%207")
     assert [kind for kind, _ in events].count("record") == 1
-    assert kept.requests.count(f"GET /schemas/ids/{schema_id}") == 1
+    if isinstance(kept, Registry):
+        assert kept.requests.count(f"GET /schemas/ids/{schema_id}") == 1
 
 
 def test_protobuf_records_are_decoded_with_nested_messages(
-    visitor: Person, kept: Registry, topic: Callable[..., str], send: Callable[..., None]
+    visitor: Person, kept: Kept, topic: Callable[..., str], send: Callable[..., None]
 ) -> None:
     name = topic()
-    schema_id = kept.register(f"{name}-value", {"schema": 'syntax = "proto3"; ...', "schemaType": "PROTOBUF"})
-    kept.serialized[schema_id] = base64.b64encode(protobuf_file().SerializeToString()).decode()
+    schema_id = kept.register(f"{name}-value", {"schema": ORDERS, "schemaType": "PROTOBUF"})
     send(name, [framed(schema_id, b"\0" + b"\x0a\x03A-1"), framed(schema_id, b"\x04\0\0" + b"\x08\x2a")])
     first, second = visitor.get(f"/topics/{name}/records/0/0"), visitor.get(f"/topics/{name}/records/0/1")
     assert f"Protobuf #{schema_id}" in first
@@ -90,8 +115,125 @@ def test_protobuf_records_are_decoded_with_nested_messages(
     assert "&#34;n&#34;: 42" in second
 
 
+def test_a_protobuf_schema_without_a_usable_text_is_read_in_serialized_form(
+    broker: testing.Broker, topic: Callable[..., str], send: Callable[..., None]
+) -> None:
+    name = topic()
+    with registry() as kept:
+        schema_id = kept.register(f"{name}-value", {"schema": 'syntax = "proto3"; ...', "schemaType": "PROTOBUF"})
+        kept.serialized[schema_id] = base64.b64encode(protobuf_file().SerializeToString()).decode()
+        unusable = kept.register("other", {"schema": "message A {", "schemaType": "PROTOBUF"})
+        send(name, [framed(schema_id, b"\0" + b"\x0a\x03A-1"), framed(unusable, b"\0" + b"\x0a\x03A-2")])
+        settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, registry=RegistrySettings(kept.url))
+        with serving(settings) as url:
+            visitor = Person(url)
+            assert "A-1" in visitor.get(f"/topics/{name}/records/0/0")
+            assert f"schema {unusable} cannot be used: the text ends" in visitor.get(f"/topics/{name}/records/0/1")
+            visitor.close()
+
+
+def test_a_protobuf_schema_with_maps_optional_fields_and_references(
+    visitor: Person, kept: Kept, topic: Callable[..., str], send: Callable[..., None]
+) -> None:
+    """In serialized form Karapace writes maps and optional fields wrong, and answers 500 for references."""
+    name = topic()
+    kept.register(f"{name}-orders", {"schema": ORDERS, "schemaType": "PROTOBUF"})
+    text = """
+        syntax = "proto3";
+        package shop;
+        import "google/protobuf/timestamp.proto";
+        import "orders.proto";
+        enum State { NEW = 0; SENT = 1; }
+        message Basket {
+          map<string, Order.Part> parts = 1;
+          optional int32 rank = 2;
+          repeated Order orders = 3;
+          oneof paid { string card = 4; State state = 5; }
+          google.protobuf.Timestamp at = 6;
+        }
+    """
+    references = [{"name": "orders.proto", "subject": f"{name}-orders", "version": 1}]
+    body = {"schema": text, "schemaType": "PROTOBUF", "references": references}
+    schema_id = kept.register(f"{name}-value", body)
+    data = b"\x0a\x07\x0a\x01k\x12\x02\x08\x2a" + b"\x10\0" + b"\x1a\x05\x0a\x03A-1" + b"\x28\x01" + b"\x32\x02\x08\x01"
+    send(name, [framed(schema_id, b"\0" + data)])
+    record = visitor.get(f"/topics/{name}/records/0/0")
+    for part in ('"k": {', '"n": 42', '"rank": 0', '"sku": "A-1"', '"state": "SENT"', "1970-01-01T00:00:01Z"):
+        assert part.replace('"', "&#34;") in record
+    page = visitor.get(f"/schemas/{name}-value")
+    assert f"orders.proto {name}-orders 1" in page
+
+
+def test_a_new_version_keeps_the_references_of_the_form(visitor: Person, kept: Kept, topic: Callable[..., str]) -> None:
+    name = topic()
+    kept.register(f"{name}-address", {"schema": json.dumps({**AVRO, "name": "a.Address"})})
+    text = json.dumps({"type": "record", "name": "Person", "fields": [{"name": "home", "type": "a.Address"}]})
+    fields = {"subject": f"{name}-value", "kind": "AVRO", "schema": text}
+    references = {"references": f"a.Address {name}-address 1\r\n"}
+    visitor.send("/schemas", {**fields, **references}, page="/schemas")
+    assert f"a.Address {name}-address 1" in visitor.get(f"/schemas/{name}-value")
+    produced = {
+        "value": '{"home": {"sku": "A-1", "count": 3}}',
+        "value_encoding": "registry",
+        "value_subject": f"{name}-value",
+    }
+    response = visitor.send(f"/topics/{name}/produce", produced, page=f"/topics/{name}/produce")
+    assert "A-1" in visitor.get(response.headers["location"])
+    wrong = visitor.send("/schemas", {**fields, "references": "a.Address"}, page="/schemas", status=400)
+    assert "A reference is a name, a subject and a version" in wrong.text
+
+
+def test_json_schema_records_are_decoded(
+    visitor: Person, kept: Kept, topic: Callable[..., str], send: Callable[..., None]
+) -> None:
+    name = topic()
+    body = {"schema": json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}}), "schemaType": "JSON"}
+    schema_id = kept.register(f"{name}-value", body)
+    send(name, [framed(schema_id, b'{"n": 42}')])
+    page = visitor.get(f"/topics/{name}/records/0/0")
+    assert f"JSON Schema #{schema_id}" in page
+    assert "&#34;n&#34;: 42" in page
+
+
+def test_records_of_a_deleted_subject_are_decoded(
+    visitor: Person, kept: Kept, topic: Callable[..., str], send: Callable[..., None]
+) -> None:
+    name = topic()
+    subject = f"{name}-value"
+    schema_id = kept.register(subject, {"schema": json.dumps(AVRO)})
+    send(name, [framed(schema_id, avro({"sku": "A-1", "count": 3}))])
+    path = f"/schemas/{subject}/delete"
+    visitor.send(path, {"name": subject}, page=path)
+    assert subject not in visitor.get(f"/schemas?q={name}").partition('id="list"')[2]
+    assert f"Avro #{schema_id}" in visitor.get(f"/topics/{name}/records/0/0")
+    again = {"subject": subject, "kind": "AVRO", "schema": json.dumps(AVRO)}
+    visitor.send("/schemas", again, page="/schemas")
+    visitor.send(path, {"name": subject, "permanent": "yes"}, page=path)
+    visitor.get(f"/schemas/{subject}", 502)
+
+
+def test_what_a_registry_refuses_is_said(visitor: Person, checking: RealRegistry) -> None:
+    first, second = f"t-{uuid.uuid4().hex[:12]}", f"t-{uuid.uuid4().hex[:12]}"
+    fields = {"subject": first, "kind": "AVRO", "schema": json.dumps(AVRO)}
+    visitor.send("/schemas", fields, page="/schemas")
+    incompatible = json.dumps({**AVRO, "fields": [{"name": "sku", "type": "int"}]})
+    for more in ({}, {"only_check": "1"}):
+        refused = visitor.send("/schemas", {**fields, **more, "schema": incompatible}, page="/schemas", status=400)
+        assert "The schema is not compatible (BACKWARD): " in refused.text
+        assert "string" in refused.text
+    no_schema = visitor.send("/schemas", {**fields, "schema": '{"type": "recrd"}'}, page="/schemas", status=502)
+    assert "The schema registry answered 422: Invalid" in no_schema.text
+    # A schema that another one refers to stays.
+    text = json.dumps({"type": "record", "name": "Person", "fields": [{"name": "home", "type": "Order"}]})
+    body = {"schema": text, "references": [{"name": "Order", "subject": first, "version": 1}]}
+    checking.register(second, body)
+    path = f"/schemas/{first}/delete"
+    used = visitor.send(path, {"name": first}, page=path, status=502)
+    assert "One or more references exist" in used.text
+
+
 def test_a_record_is_produced_with_the_newest_schema_of_a_subject(
-    visitor: Person, kept: Registry, topic: Callable[..., str]
+    visitor: Person, kept: Kept, topic: Callable[..., str]
 ) -> None:
     name = topic()
     schema_id = kept.register(f"{name}-value", {"schema": json.dumps(AVRO)})
@@ -114,29 +256,37 @@ def test_an_unknown_schema_is_said_beside_the_bytes(
     assert "ff ff" in page
 
 
-def test_subjects_versions_differences_and_compatibility(visitor: Person, kept: Registry) -> None:
-    subject = "orders/value"
+def test_subjects_versions_differences_and_compatibility(visitor: Person, kept: Kept) -> None:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    subject, at = f"{name}/value", f"/schemas/{name}%2Fvalue"
     fields = {"subject": subject, "kind": "AVRO", "schema": json.dumps(AVRO)}
     visitor.send("/schemas", fields, page="/schemas")
-    assert subject in visitor.get("/schemas?q=orders")
-    newer = json.dumps({**AVRO, "fields": [*AVRO["fields"], {"name": "note", "type": "string", "default": ""}]})  # type: ignore[misc]
-    kept.refused = ["READER_FIELD_MISSING_DEFAULT_VALUE: note"]
-    refused = visitor.send("/schemas", {**fields, "schema": newer}, page="/schemas", status=400)
-    assert "READER_FIELD_MISSING_DEFAULT_VALUE" in refused.text
-    assert list(kept.subjects[subject]) == [1]
-    kept.refused = []
+    assert subject in visitor.get(f"/schemas?q={name}")
+    note = {"name": "note", "type": "string"}
+    older_fields: list[object] = list(AVRO["fields"])
+    without_default = json.dumps({**AVRO, "fields": [*older_fields, note]})
+    if isinstance(kept, Registry):
+        kept.refused = ["READER_FIELD_MISSING_DEFAULT_VALUE: note"]
+    refused = visitor.send("/schemas", {**fields, "schema": without_default}, page="/schemas", status=400)
+    assert "note" in refused.text.partition('class="banner')[2].partition("</div>")[0]
+    assert kept.versions(subject) == [1]
+    if isinstance(kept, Registry):
+        kept.refused = []
+    newer = json.dumps({**AVRO, "fields": [*older_fields, {**note, "default": ""}]})
     visitor.send("/schemas", {**fields, "schema": newer, "only_check": "1"}, page="/schemas")
-    assert list(kept.subjects[subject]) == [1]
+    assert kept.versions(subject) == [1]
     visitor.send("/schemas", {**fields, "schema": newer}, page="/schemas")
-    page = visitor.get("/schemas/orders%2Fvalue?version=2&against=1")
+    page = visitor.get(f"{at}?version=2&against=1")
     assert 'class="add"' in page
     assert "note" in page
-    visitor.send("/schemas/compatibility", {"subject": subject, "level": "FULL"}, page="/schemas/orders%2Fvalue")
-    assert kept.levels[subject] == "FULL"
-    path = "/schemas/orders%2Fvalue/delete"
+    assert "(of the registry)" in page
+    visitor.send("/schemas/compatibility", {"subject": subject, "level": "FULL"}, page=at)
+    assert kept.level(subject) == "FULL"
+    assert "Compatibility <strong>FULL</strong>." in visitor.get(at)
+    path = f"{at}/delete"
     visitor.send(path, {"name": "other"}, page=path, status=400)
     visitor.send(path, {"name": subject, "version": "1"}, page=f"{path}?version=1")
-    assert list(kept.subjects[subject]) == [2]
+    assert kept.versions(subject) == [2]
 
 
 def test_a_registry_that_is_away_gives_a_banner(console: Callable[..., Person]) -> None:
@@ -146,11 +296,118 @@ def test_a_registry_that_is_away_gives_a_banner(console: Callable[..., Person]) 
     assert "Traceback" not in page
 
 
+def test_a_request_that_reads_is_repeated_when_a_kept_connection_closes(broker: testing.Broker) -> None:
+    """Servers close idle connections, and Karapace's closes one after an answer with status 500."""
+    with registry() as kept:
+        settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, registry=RegistrySettings(kept.url))
+        with serving(settings) as url:
+            visitor = Person(url)
+            visitor.get("/schemas")
+            kept.dropped = 1
+            visitor.get("/schemas")
+            fields = {"level": "FULL"}
+            token = visitor.token("/schemas")
+            kept.dropped = 1
+            answer = visitor.http.post("/schemas/compatibility", data={"_csrf": token, **fields})
+            assert answer.status_code == 502
+            assert "gives no answer (RemoteProtocolError)" in answer.text
+            visitor.close()
+
+
+# --- texts of .proto files ----------------------------------------------------------------------------------------
+
+
+FULL = """
+/* a comment; */ syntax = "proto3"; // another
+package a.b;
+import public "other.proto";
+option java_package = "x;y{";
+extend google.protobuf.FieldOptions { string tag = 50000; }
+message Full {
+  string message = 1;
+  repeated int32 loose = 2 [(tag) = "a]b;", packed = false];
+  map<string, a.b.E> my_mapField = 0x3;
+  optional string rank = 4;
+  oneof x_ { string s = 5; Inner i = 6; } ;
+  message Inner {
+    .a.b.Full up = 1; Deep d = 2; reserved 5, 7 to 9; reserved "q"; message Deep { E e = 010; }
+    enum E { option allow_alias = true; Z = 0; ZZ = 0; N = -1 [deprecated = true]; }
+  }
+}
+enum E { reserved 4; A = 0; reserved = 3; }
+service S { rpc Do (Full) returns (stream Full) { option deprecated = false; } }
+"""
+
+
+def test_a_proto_text_has_the_descriptor_of_protoc() -> None:
+    file = parsed_file(FULL)
+    assert (file.syntax, file.package, list(file.dependency), list(file.public_dependency)) == (
+        "proto3", "a.b", ["other.proto"], [0],
+    )  # fmt: skip
+    file.name = "full.proto"
+    del file.dependency[:], file.public_dependency[:]
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    full = pool.FindMessageTypeByName("a.b.Full")
+    assert [(each.name, each.number, each.type) for each in full.fields] == [
+        ("message", 1, 9), ("loose", 2, 5), ("my_mapField", 3, 11), ("rank", 4, 9), ("s", 5, 9), ("i", 6, 11),
+    ]  # fmt: skip
+    assert [each.name for each in full.nested_types] == ["MyMapFieldEntry", "Inner"]
+    assert [each.name for each in full.oneofs] == ["x_", "_rank"]
+    assert not full.fields_by_name["loose"].is_packed
+    assert full.fields_by_name["rank"].has_presence
+    assert full.nested_types[0].fields_by_name["value"].enum_type.full_name == "a.b.E"
+    inner = full.nested_types_by_name["Inner"]
+    assert inner.fields_by_name["up"].message_type is full
+    deep = inner.fields_by_name["d"].message_type.fields_by_name["e"]
+    assert (deep.number, deep.enum_type.full_name) == (8, "a.b.Full.Inner.E")
+    assert [(each.name, each.number) for each in deep.enum_type.values] == [("Z", 0), ("ZZ", 0), ("N", -1)]
+
+
+def test_proto2_and_editions() -> None:
+    older = parsed_file('syntax = "proto2"; message A { required int32 n = 1; extensions 100 to max; }')
+    assert older.message_type[0].field[0].label == 2
+    assert parsed_file("edition = '2023'; message A { int32 n = 1; }").edition == 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "message A {",
+        "message A { int32 n 1; }",
+        "message A { repeated group B = 1 { } }",
+        'import "a\n.proto";',
+        "/* open",
+        "option a = { ;",
+        "message M {" * 40 + "}" * 40,
+        f"message A {{ int32 n = {'9' * 5000}; }}",
+        "message A { int32 n = 99999999999999; }",
+        "edition = '1'; ",
+        "class A { }",
+    ],
+)
+def test_texts_that_are_no_proto_files(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parsed_file(text)
+
+
+def test_cut_and_spoiled_proto_texts_raise_nothing_else() -> None:
+    chance = random.Random(9)
+    for cut in range(len(FULL)):
+        with suppress(ValueError):
+            parsed_file(FULL[:cut])
+    for _ in range(3000):
+        spoiled = list(FULL)
+        for _ in range(chance.randint(1, 4)):
+            spoiled[chance.randrange(len(spoiled))] = chance.choice("{}[]()<>=;\"'/*. 0a\n-\ud800")
+        with suppress(ValueError):
+            parsed_file("".join(spoiled))
+
+
 # --- bytes of attackers -------------------------------------------------------------------------------------------
 
 
 def decoder() -> Decoder:
-    from google.protobuf import descriptor_pool
     from kafkapy_console.records.registry import Schema
     from kafkapy_console.records.schemas import _add_well_known, _avro, _protobuf_codec
 

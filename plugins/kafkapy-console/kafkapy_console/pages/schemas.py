@@ -11,6 +11,7 @@ from starlette.responses import Response
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError, ConsoleError
 from kafkapy_console.pages.topics import pages_of
+from kafkapy_console.records.registry import Reference
 from kafkapy_console.settings import Level
 from kafkapy_console.text import url_part
 from kafkapy_console.web import Form, Visit, action, page
@@ -85,16 +86,31 @@ async def register(visit: Visit, form: Form) -> Response:
             json.loads(text)
         except ValueError as error:
             raise BadInputError(f"The schema is no JSON: {error}") from None
-    problems = await registry.check(name, kind, text)
+    references = _references(form.raw("references"))
+    problems = await registry.check(name, kind, text, references)
     if problems:
-        raise BadInputError("The schema is not compatible: " + "; ".join(problems[:5]))
+        level, _ = await registry.compatibility(name)
+        raise BadInputError(f"The schema is not compatible ({level}): " + "; ".join(problems[:5]))
     if form.text("only_check"):
         visit.flash(f"The schema is compatible with subject {name}. Nothing was registered.")
         return visit.redirect("/schemas")
-    schema_id = await registry.register(name, kind, text)
+    schema_id = await registry.register(name, kind, text, references)
     visit.audit("register schema", name, id=schema_id)
     visit.flash(f"Schema {schema_id} is registered under {name}.")
     return visit.redirect(f"/schemas/{url_part(name)}")
+
+
+def _references(text: str) -> list[Reference]:
+    """The lines "name subject version" of the form. BadInputError for another line."""
+    found = []
+    for line in text.splitlines():
+        parts = line.split()
+        if not parts:
+            continue
+        if len(parts) != 3:
+            raise BadInputError(f"A reference is a name, a subject and a version, not {line.strip()[:200]}.")
+        found.append((parts[0], parts[1], number(parts[2], "Version", 1, 2**31 - 1)))
+    return found
 
 
 async def set_level(visit: Visit, form: Form) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -13,11 +13,14 @@ import httpx
 from kafkapy_console.errors import BadInputError, RemoteServiceError
 from kafkapy_console.services.cache import Cache
 
-__all__ = ["Registry", "Schema", "rest"]
+__all__ = ["Reference", "Registry", "Schema", "rest"]
 
 FOREVER_S = 10 * 365 * 86_400.0
 """A schema id never gets another schema."""
 SUBJECTS_S = 3
+
+Reference = tuple[str, str, int]
+"""The name by which a schema refers to another one, the other's subject and its version."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,7 @@ class Schema:
     id: int
     kind: str
     text: str
-    references: tuple[tuple[str, str, int], ...] = ()
-    """(name, subject, version) of each."""
+    references: tuple[Reference, ...] = ()
     subject: str = ""
     version: int = 0
 
@@ -57,7 +59,13 @@ async def rest(
     try:
         # httpx drops the query of an address beside empty params.
         given = {name: value for name, value in arguments.items() if value}
-        response = await http.request(method, url, auth=auth, json=body, **given)
+        try:
+            response = await http.request(method, url, auth=auth, json=body, **given)
+        except (httpx.ReadError, httpx.RemoteProtocolError):
+            # The service may close a kept connection just as it is used again.
+            if method != "GET":
+                raise
+            response = await http.request(method, url, auth=auth, json=body, **given)
     except httpx.HTTPError as error:
         raise RemoteServiceError(f"{what} at {url} gives no answer ({type(error).__name__}).") from None
     try:
@@ -140,13 +148,13 @@ class Registry:
         found = await self._ask("GET", "/config")
         return str(found.get("compatibilityLevel") or found.get("compatibility")), False
 
-    async def check(self, subject: str, kind: str, text: str) -> list[str]:
+    async def check(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> list[str]:
         """The reasons why a schema is not compatible with the newest version; [] for one that is."""
         try:
             found = await self._ask(
                 "POST",
                 f"/compatibility/subjects/{address_part(subject)}/versions/latest",
-                {"schema": text, "schemaType": kind},
+                _body(kind, text, references),
                 verbose="true",
             )
         except RemoteServiceError as error:
@@ -159,10 +167,9 @@ class Registry:
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    async def register(self, subject: str, kind: str, text: str, references: Any = ()) -> int:
+    async def register(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> int:
         """The id of a schema that becomes a version of the subject."""
-        body = {"schema": text, "schemaType": kind, **({"references": list(references)} if references else {})}
-        found = await self._ask("POST", f"/subjects/{address_part(subject)}/versions", body)
+        found = await self._ask("POST", f"/subjects/{address_part(subject)}/versions", _body(kind, text, references))
         self._cache.drop("subjects")
         return int(found["id"])
 
@@ -178,6 +185,14 @@ class Registry:
         if permanent:
             await self._ask("DELETE", path, permanent="true")
         self._cache.drop("subjects")
+
+
+def _body(kind: str, text: str, references: Sequence[Reference]) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": text, "schemaType": kind}
+    if references:
+        names = ("name", "subject", "version")
+        body["references"] = [dict(zip(names, each, strict=True)) for each in references]
+    return body
 
 
 def _schema(found: Mapping[str, Any], schema_id: int | None = None) -> Schema:

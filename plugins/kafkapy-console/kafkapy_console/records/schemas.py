@@ -18,7 +18,8 @@ from typing import Any
 import fastavro
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message, message_factory
 
-from kafkapy_console.errors import BadInputError, ConsoleError
+from kafkapy_console.errors import BadInputError, ConsoleError, RemoteServiceError
+from kafkapy_console.records.proto_text import parsed_file
 from kafkapy_console.records.registry import Registry, Schema
 
 __all__ = ["FRAME", "Codec", "Schemas", "framed_id"]
@@ -134,14 +135,16 @@ class Schemas:
             if len(seen) > MOST_REFERENCES:
                 raise ConsoleError(f"Schema {schema.id} refers to more than {MOST_REFERENCES} schemas.")
             await self._add_file(pool, await self.registry.version(subject, version), reference, seen)
-        file = descriptor_pb2.FileDescriptorProto()
         try:
-            file.ParseFromString(base64.b64decode(await self.registry.serialized(schema.id), validate=True))
-        except (ValueError, message.DecodeError):
-            raise ConsoleError("The schema registry does not give Protobuf schemas in serialized form.") from None
-        file.name = name
-        pool.Add(file)
-        return file
+            return _added(pool, parsed_file(schema.text), name)
+        except (ValueError, TypeError) as error:
+            reason = error
+        # Karapace writes maps, optional fields and references wrong in this form, so it is the second choice.
+        try:
+            data = base64.b64decode(await self.registry.serialized(schema.id), validate=True)
+            return _added(pool, descriptor_pb2.FileDescriptorProto.FromString(data), name)
+        except (RemoteServiceError, ValueError, TypeError, message.DecodeError):
+            raise ConsoleError(f"Protobuf schema {schema.id} cannot be used: {reason}") from None
 
 
 # --- Avro ---------------------------------------------------------------------------------------------------------
@@ -171,18 +174,33 @@ def _avro(schema: Schema, named: dict[str, Any]) -> Codec:
 def _add_well_known(pool: descriptor_pool.DescriptorPool) -> None:
     from google.protobuf import (
         any_pb2,
+        api_pb2,
         duration_pb2,
         empty_pb2,
         field_mask_pb2,
+        source_context_pb2,
         struct_pb2,
         timestamp_pb2,
+        type_pb2,
         wrappers_pb2,
     )
 
-    for module in (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
+    # Each after those that it imports.
+    for module in (
+        any_pb2, descriptor_pb2, duration_pb2, empty_pb2, field_mask_pb2, source_context_pb2, struct_pb2, timestamp_pb2,
+        wrappers_pb2, type_pb2, api_pb2,
+    ):  # fmt: skip
         file = descriptor_pb2.FileDescriptorProto()
         module.DESCRIPTOR.CopyToProto(file)
         pool.Add(file)
+
+
+def _added(
+    pool: descriptor_pool.DescriptorPool, file: descriptor_pb2.FileDescriptorProto, name: str
+) -> descriptor_pb2.FileDescriptorProto:
+    file.name = name
+    pool.Add(file)
+    return file
 
 
 def _protobuf_codec(
