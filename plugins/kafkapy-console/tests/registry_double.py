@@ -21,6 +21,8 @@ class Registry:
     def __init__(self) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
         self.subjects: dict[str, dict[int, int]] = {}
+        self.gone: dict[str, dict[int, int]] = {}
+        """Versions that are deleted, but not permanently."""
         self.levels: dict[str | None, str] = {None: "BACKWARD"}
         self.serialized: dict[int, str] = {}
         self.refused: list[str] = []
@@ -58,8 +60,10 @@ class Registry:
                     return 200, {**found, "schema": self.serialized[int(number)]}
                 return 200, found
             case "GET", ["subjects"]:
-                return 200, list(self.subjects)
+                return 200, list({**self.subjects, **(self.gone if query.get("deleted") else {})})
             case "GET", ["subjects", subject, "versions"]:
+                if query.get("deleted") and subject in self.gone:
+                    return 200, list({**self.gone[subject], **self.subjects.get(subject, {})})
                 return 200, list(self.subjects[subject])
             case "GET", ["subjects", subject, "versions", version]:
                 return 200, self.version(subject, version)
@@ -79,10 +83,14 @@ class Registry:
                 return 200, body
             case "DELETE", ["subjects", subject]:
                 if query.get("permanent") == ["true"]:
-                    return 200, []
-                return 200, list(self.subjects.pop(subject))
+                    return 200, list(self.gone.pop(subject))
+                self.gone.setdefault(subject, {}).update(found := self.subjects.pop(subject))
+                return 200, list(found)
             case "DELETE", ["subjects", subject, "versions", version]:
-                del self.subjects[subject][int(version)]
+                if query.get("permanent") == ["true"]:
+                    del self.gone[subject][int(version)]
+                else:
+                    self.gone.setdefault(subject, {})[int(version)] = self.subjects[subject].pop(int(version))
                 return 200, int(version)
         return 405, {"message": "no such method"}
 

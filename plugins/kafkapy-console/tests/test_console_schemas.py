@@ -212,6 +212,23 @@ def test_records_of_a_deleted_subject_are_decoded(
     visitor.get(f"/schemas/{subject}", 502)
 
 
+def test_a_deleted_subject_is_listed_when_asked_for_and_deleted_permanently(visitor: Person, kept: Kept) -> None:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    newer = json.dumps({**AVRO, "fields": [{"name": "sku", "type": "string"}]})
+    for text in (json.dumps(AVRO), newer):
+        kept.register(name, {"schema": text})
+    path = f"/schemas/{name}/delete"
+    visitor.send(path, {"name": name, "version": "1"}, page=f"{path}?version=1")
+    visitor.send(path, {"name": name, "version": "1", "permanent": "yes"}, page=f"{path}?version=1")
+    visitor.send(path, {"name": name}, page=path)
+    assert f'href="{path}"' not in visitor.get(f"/schemas?q={name}")
+    assert f'href="{path}"' in visitor.get(f"/schemas?q={name}&deleted=1")
+    assert "The subject is deleted already; its 1 versions" in visitor.get(path)
+    visitor.send(path, {"name": name, "permanent": "yes"}, page=path)
+    assert f'href="{path}"' not in visitor.get(f"/schemas?q={name}&deleted=1")
+    visitor.get(path, 502)
+
+
 def test_what_a_registry_refuses_is_said(visitor: Person, checking: RealRegistry) -> None:
     first, second = f"t-{uuid.uuid4().hex[:12]}", f"t-{uuid.uuid4().hex[:12]}"
     fields = {"subject": first, "kind": "AVRO", "schema": json.dumps(AVRO)}

@@ -28,7 +28,10 @@ async def subjects(visit: Visit) -> Response:
     """A page of the subjects with their newest version."""
     registry = visit.console.needed_registry()
     search = visit.query.text("q")
-    found = [each for each in visit.session.access.visible(await registry.subjects()) if search.lower() in each.lower()]
+    deleted = bool(visit.query.text("deleted"))
+    live = await registry.subjects()
+    names = await registry.subjects(with_deleted=True) if deleted else live
+    found = [each for each in visit.session.access.visible(names) if search.lower() in each.lower()]
     bounds = pages_of(visit, len(found), 25)
     names = found[bounds["start"] : bounds["end"]]
     newest = await asyncio.gather(*(registry.version(each, "latest") for each in names), return_exceptions=True)
@@ -36,7 +39,7 @@ async def subjects(visit: Visit) -> Response:
     rows = [(name, None if isinstance(each, BaseException) else each) for name, each in zip(names, newest, strict=True)]
     return visit.render(
         "fragments/subjects.html" if visit.is_fragment else "subjects.html",
-        rows=rows, q=search, level=level, levels=LEVELS, kinds=KINDS, **bounds,
+        rows=rows, live=set(live), q=search, deleted=deleted, level=level, levels=LEVELS, kinds=KINDS, **bounds,
     )  # fmt: skip
 
 
@@ -130,9 +133,12 @@ async def delete_form(visit: Visit) -> Response:
     registry = visit.console.needed_registry()
     name = visit.path("subject")
     visit.require(Level.ADMIN, name)
-    versions = await registry.versions(name)
+    versions = await registry.versions(name, with_deleted=True)
+    gone = name not in await registry.subjects()
+    if not gone:
+        versions = await registry.versions(name)
     wanted = number(visit.query.text("version"), "Version", 1, 2**31 - 1, 0)
-    return visit.render("schema_delete.html", name=name, versions=versions, wanted=wanted)
+    return visit.render("schema_delete.html", name=name, versions=versions, wanted=wanted, gone=gone)
 
 
 async def delete(visit: Visit, form: Form) -> Response:

@@ -120,17 +120,17 @@ class Registry:
 
         return await self._cache.get(("serialized", schema_id), FOREVER_S, read)
 
-    async def subjects(self) -> list[str]:
-        """The names of all subjects, sorted."""
+    async def subjects(self, *, with_deleted: bool = False) -> list[str]:
+        """The names of all subjects, sorted; also of those that are deleted, but not permanently."""
 
         async def read() -> list[str]:
-            return sorted(await self._ask("GET", "/subjects"))
+            return sorted(await self._ask("GET", "/subjects", **_deleted(with_deleted)))
 
-        return await self._cache.get("subjects", SUBJECTS_S, read)
+        return await self._cache.get(("subjects", with_deleted), SUBJECTS_S, read)
 
-    async def versions(self, subject: str) -> list[int]:
-        """The versions of a subject, ascending."""
-        return sorted(await self._ask("GET", f"/subjects/{address_part(subject)}/versions"))
+    async def versions(self, subject: str, *, with_deleted: bool = False) -> list[int]:
+        """The versions of a subject, ascending; also those that are deleted, but not permanently."""
+        return sorted(await self._ask("GET", f"/subjects/{address_part(subject)}/versions", **_deleted(with_deleted)))
 
     async def version(self, subject: str, version: int | str) -> Schema:
         """One version of a subject; "latest" is one, too."""
@@ -170,7 +170,7 @@ class Registry:
     async def register(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> int:
         """The id of a schema that becomes a version of the subject."""
         found = await self._ask("POST", f"/subjects/{address_part(subject)}/versions", _body(kind, text, references))
-        self._cache.drop("subjects")
+        self._subjects_changed()
         return int(found["id"])
 
     async def set_compatibility(self, subject: str | None, level: str) -> None:
@@ -179,12 +179,23 @@ class Registry:
         await self._ask("PUT", path, {"compatibility": level})
 
     async def delete(self, subject: str, version: int | None = None, *, permanent: bool = False) -> None:
-        """Deletes a version, or the subject; a permanent deletion follows a soft one."""
+        """Deletes a version, or the subject; a permanent deletion follows a soft one, which may be of earlier."""
         path = f"/subjects/{address_part(subject)}" + ("" if version is None else f"/versions/{version}")
-        await self._ask("DELETE", path)
+        try:
+            await self._ask("DELETE", path)
+        except RemoteServiceError as error:
+            if not permanent or error.remote_status != 404:
+                raise
         if permanent:
             await self._ask("DELETE", path, permanent="true")
-        self._cache.drop("subjects")
+        self._subjects_changed()
+
+    def _subjects_changed(self) -> None:
+        self._cache.drop(("subjects", False), ("subjects", True))
+
+
+def _deleted(wanted: bool) -> dict[str, str]:
+    return {"deleted": "true"} if wanted else {}
 
 
 def _body(kind: str, text: str, references: Sequence[Reference]) -> dict[str, Any]:
