@@ -34,7 +34,7 @@ def native(name: str) -> Path:
 
     Raises RuntimeError without gcc.
     """
-    sources = [NATIVE / f"{name}.c", NATIVE / "wire.h", NATIVE / "fields.h", NATIVE / "secure.h"]
+    sources = [NATIVE / f"{name}.c", *sorted(NATIVE.glob("*.h"))]
     stamp = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     program = CACHE / f"{name}-{stamp}"
     if not program.exists():

@@ -141,6 +141,7 @@ FLOORS = [
     Floor("W5", START_CLEAN, APACHE, 0.2, "10,000 partitions", "unpinned"),
     Floor("W7", COMMITS, APACHE, 1.5, "offset commits"),
     Floor("W7", CPU_COMMIT, APACHE, 0.4, "offset commits"),
+    Floor("W7", CPU_COMMIT, LIMIT, 2.0, "offset commits"),
     Floor("W9", CPU_GB, APACHE, 0.5),
     Floor("W9", CPU_REQUEST, APACHE, 0.5),
     Floor("W9", CPU_GB, LIMIT, 1.25),
@@ -158,6 +159,27 @@ FLOORS = [
     Floor("W6", IDLE_RSS, APACHE, 0.15, mode="unpinned"),
     Floor("W6", LOAD_RSS, APACHE, 0.2, mode="unpinned"),
 ]
+
+
+LIMIT_MODES: list[tuple[str, str, str]] = [
+    ("W1", "lz4", "Produce, decompressed"),
+    ("W1", "zstd", "Produce, decompressed"),
+    ("W1", "", "Produce"),
+    ("W2", "", "Produce, group append"),
+    ("W3", "", "Fetch"),
+    ("W7", "offset commits", "offset commit"),
+    ("W9", "produce", "Produce, TLS"),
+    ("W9", "fetch", "Fetch, TLS"),
+    ("W9", "handshakes", "TLS"),
+    ("W10", "RF 3", "leader, two followers"),
+    ("W10", "catch-up", "leader, follower"),
+]
+"""Work, part of the cell's name, and the limit's mode there (perf/method.md); the first that fits counts."""
+
+
+def limit_mode(work: str, cell: str) -> str:
+    """The mode of the limit in a cell. Empty where it has none."""
+    return next((mode for of, part, mode in LIMIT_MODES if of == work and part in cell), "")
 
 
 @dataclass(frozen=True)
@@ -291,7 +313,7 @@ def _rows(results: Results, work: str) -> list[list[str]]:
     """Header and one line for each cell and metric: values with spread, then kafkapy's ratios."""
     names = peers_of(results)
     present = [n for n in names if any(row["work"] == work and row["peer"] == n for row in results["rows"])]
-    lines = [["cell", "metric", *present, "÷ Apache", "÷ limit"]]
+    lines = [["cell", "metric", *present, "÷ Apache", "÷ limit", *(["limit's mode"] if LIMIT in present else [])]]
     for cell, mode in cells(results, work):
         label = cell if mode == "pinned" or work in ("W5", "W6") else f"{cell} (unpinned)"
         for metric in COLUMNS[work]:
@@ -307,6 +329,8 @@ def _rows(results: Results, work: str) -> list[list[str]]:
             for against in (APACHE, LIMIT):
                 value = ratio(results, work, cell, mode, metric, against)
                 line.append("–" if value is None else f"{value:.2f}")
+            if LIMIT in present:
+                line.append(limit_mode(work, cell) if label and values[present.index(LIMIT)] is not None else "")
             lines.append(line)
             label = ""
     return lines

@@ -110,7 +110,7 @@ class LargeMessages:
         self._busy = False
 
     async def run(self, call: Callable[..., T], *arguments: Any) -> T:
-        """The result of a call on the thread. Cancelled once the thread has ended: the broker stops."""
+        """The result of a call on the thread. CancelledError once the broker stops."""
         if self._closed:
             raise asyncio.CancelledError
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)

@@ -8,24 +8,32 @@
  * cannot be looked at without it, and no record is. The file is emptied when no connection is left, so outside of what is measured.
  * Fetch (api key 1): a Fetch version 11 reply header, then whole batches of a file, up to max_bytes, with sendfile. Two files are filled at start
  * with 256 MiB of empty batches of BATCH_BYTES that the load generator can walk, base offsets counting up by one. The second one is eight
- * partitions, an eighth of it each, and is read when the topic's name ends in 8: or eight consumers would find each other's pages in the CPU's caches.
+ * partitions, an eighth of it each, and is read when the topic's name ends in 8: or eight consumers would find each other's pages in the CPU's
+ * caches.
  * With a file of a key and its certificate all of it goes over TLS 1.3: SSL_read in place of recv, and SSL_write from the mapped file in place of
  * sendfile.
  * Frames up to 8 KB that one epoll_wait has found go into the file by one pwrite, and are answered after it (group append).
+ * OffsetCommit (api key 8, version 7): parse, look the group up in a hash table, make OffsetCommitKey and OffsetCommitValue, note the offset in the
+ * table. The commits that one epoll_wait has found become one record batch with its CRC-32C in one pwrite, and are answered after it (commits.h).
+ * All groups share that file, which is emptied as the other. OffsetFetch (api key 9, version 5) reads the table.
  * No parsing beyond what the reply needs, no index, no locks. One recv and one send for a small request.
+ *
+ * A leader of replicated partitions and its followers are programs beside this one: leader.c, follower.c. perf/method.md says which mode is
+ * beside which work.
  */
 #define _GNU_SOURCE
 #include <signal.h>
+#include "append.h"
+#include "commits.h"
 #include "secure.h"
-#include <fcntl.h>
+#include "serving.h"
 #include <lz4frame.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <zstd.h>
 
-enum { RECEIVE = 2 << 20, READABLE_FILE = 256 << 20, EVENTS = 1024, PARTS_OF_FILE = 8, DECOMPRESSED = 32 << 20, RESERVE = 4 << 20, SMALL = 8 << 10 };
-enum { CODEC_MASK = 7, LZ4 = 3, ZSTD = 4 };
+enum { RECEIVE = 2 << 20, READABLE_FILE = 256 << 20, EVENTS = 1024, PARTS_OF_FILE = 8, DECOMPRESSED = 32 << 20, SMALL = 8 << 10 };
+enum { PRODUCE = 0, OFFSET_COMMIT = 8, OFFSET_FETCH = 9, API_VERSIONS = 18, CODEC_MASK = 7, LZ4 = 3, ZSTD = 4 };
 
 typedef struct {
     int fd;
@@ -40,8 +48,8 @@ typedef struct {
     SSL *tls;
 } client;
 
-static int log_fd, read_fd, parted_fd, poller, clients;
-static off_t log_end, reserved;
+static growing_file produced, committed;
+static int read_fd, parted_fd, poller, clients;
 static uint64_t next_offset;
 static volatile uint32_t checksum;
 static size_t batch_size, batch_count;
@@ -105,8 +113,7 @@ static void decompress_batches(const uint8_t *p, size_t n) {
 static void wait_for_room(client *c, int wanted) {
     if (wanted == c->waits_for_room) return;
     c->waits_for_room = wanted;
-    struct epoll_event event = {.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = c};
-    epoll_ctl(poller, EPOLL_CTL_MOD, c->fd, &event);
+    watch_socket(poller, EPOLL_CTL_MOD, c->fd, wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, c);
 }
 
 /* The head and the first bytes of the file share a record. */
@@ -144,83 +151,101 @@ static void flush_reply(client *c) {
     wait_for_room(c, 0);
 }
 
-static void append(const uint8_t *data, size_t size) {
-    if (log_end + (off_t)size > reserved) {
-        /* Where the file system cannot, each write finds its own blocks. */
-        reserved = log_end + (off_t)size + RESERVE;
-        (void)!fallocate(log_fd, FALLOC_FL_KEEP_SIZE, log_end, (off_t)size + RESERVE);
+static void gather(client *c) { waiting[waiting_count++] = c; }
+
+/* Gives the end of the reply, and whether it waits for the turn's write. */
+static uint8_t *serve_produce(client *c, const uint8_t *f, size_t size, const uint8_t *body, uint8_t *w, int *gathers) {
+    const uint8_t *p = body + 2 + 2 + 4 + 4;                 /* transactional id (null: 2 bytes), acks 2, timeout 4, count 4 */
+    size_t topic = (size_t)get16(p);
+    const uint8_t *records = p + 2 + topic + 4 + 4;          /* partitions, index */
+    checksum ^= crc32c_cost(f, size);
+    decompress_batches(records + 4, (size_t)get32(records));
+    *gathers = !alone && size <= SMALL && c->tls == NULL;
+    if (*gathers) {
+        memcpy(gathered + gathered_size, f, size);
+        gathered_size += size;
+        gather(c);
+    } else {
+        append(&produced, f, size);
     }
-    if (pwrite(log_fd, data, size, log_end) != (ssize_t)size) exit(1);
-    log_end += (off_t)size;
+    put32(w, 1); memcpy(w + 4, p, 2 + topic); w += 6 + topic;
+    put32(w, 1); w += 4 + 4 + 2;                             /* partitions, index, error */
+    put64(w, next_offset++); w += 8;                         /* base offset */
+    put64(w, (uint64_t)-1); w += 16;                         /* append time, log start */
+    return w + 4;                                            /* throttle */
 }
 
-static void serve(client *c, size_t size) {
-    const uint8_t *f = c->frame + 4;
-    size_t client_id = (size_t)get16(f + 8);
-    int gathers = 0;
-    uint8_t *h = c->header;
-    memset(h, 0, sizeof c->header);
-    memcpy(h + 4, f + 4, 4);                              /* correlation id */
-    if (f[1] == 18) {                                     /* ApiVersions version 0: no error, no API */
-        c->header_size = 4 + 4 + 2 + 4;
-        c->file_left = 0;
-    } else if (f[1] == 0) {
-        const uint8_t *p = f + 10 + client_id;               /* transactional id (null: 2 bytes), acks 2, timeout 4, count 4 */
-        p += 2 + 2 + 4 + 4;
-        size_t topic = (size_t)get16(p);
-        const uint8_t *records = p + 2 + topic + 4 + 4;      /* partitions, index */
-        checksum ^= crc32c_cost(f, size);
-        decompress_batches(records + 4, (size_t)get32(records));
-        gathers = !alone && size <= SMALL && c->tls == NULL;
-        if (gathers) {
-            memcpy(gathered + gathered_size, f, size);
-            gathered_size += size;
-            waiting[waiting_count++] = c;
-        } else {
-            append(f, size);
-        }
-        uint8_t *w = h + 8;
-        put32(w, 1); memcpy(w + 4, p, 2 + topic); w += 6 + topic;
-        put32(w, 1); w += 4 + 4 + 2;                      /* partitions, index, error */
-        put64(w, next_offset++); w += 8;                  /* base offset */
-        put64(w, (uint64_t)-1); w += 16;                  /* append time, log start */
-        w += 4;                                           /* throttle */
-        c->header_size = (size_t)(w - h);
-        c->file_left = 0;
-    } else {
-        const uint8_t *p = f + 10 + client_id + 12;
-        uint32_t max_bytes = get32(p);
-        p += 4 + 1 + 8 + 4;
-        size_t topic = (size_t)get16(p);
-        const uint8_t *partition = p + 2 + topic + 4;
-        uint64_t offset = (uint64_t)get32(partition + 8) << 32 | get32(partition + 12);
-        int parted = topic > 0 && p[1 + topic] == '8';
-        size_t own = parted ? batch_count / PARTS_OF_FILE : batch_count, place = parted ? get32(partition) % PARTS_OF_FILE * own : 0;
-        size_t first = (size_t)offset % own, whole = max_bytes / batch_size;
-        if (whole < 1) whole = 1;
-        if (first + whole > own) whole = own - first;
-        uint8_t *w = h + 8 + 4 + 2 + 4;                   /* throttle, error, session */
-        put32(w, 1); memcpy(w + 4, p, 2 + topic); w += 6 + topic;
-        put32(w, 1); memcpy(w + 4, partition, 4); w += 8 + 2;
-        put64(w, own); put64(w + 8, own); w += 24;
-        put32(w, (uint32_t)-1); put32(w + 4, (uint32_t)-1); w += 8;
-        c->file_at = (off_t)((place + first) * batch_size);
-        c->file = parted ? parted_fd : read_fd;
-        c->file_left = whole * batch_size;
-        put32(w, (uint32_t)c->file_left); w += 4;
-        c->header_size = (size_t)(w - h);
-    }
-    put32(h, (uint32_t)(c->header_size - 4 + c->file_left));
-    c->header_sent = 0;
-    if (!gathers) flush_reply(c);
+static uint8_t *serve_fetch(client *c, const uint8_t *body, uint8_t *w) {
+    const uint8_t *p = body + 12;
+    uint32_t max_bytes = get32(p);
+    p += 4 + 1 + 8 + 4;
+    size_t topic = (size_t)get16(p);
+    const uint8_t *partition = p + 2 + topic + 4;
+    uint64_t offset = (uint64_t)get32(partition + 8) << 32 | get32(partition + 12);
+    int parted = topic > 0 && p[1 + topic] == '8';
+    size_t own = parted ? batch_count / PARTS_OF_FILE : batch_count, place = parted ? get32(partition) % PARTS_OF_FILE * own : 0;
+    size_t first = (size_t)offset % own, whole = max_bytes / batch_size;
+    if (whole < 1) whole = 1;
+    if (first + whole > own) whole = own - first;
+    w += 4 + 2 + 4;                                          /* throttle, error, session */
+    put32(w, 1); memcpy(w + 4, p, 2 + topic); w += 6 + topic;
+    put32(w, 1); memcpy(w + 4, partition, 4); w += 8 + 2;
+    put64(w, own); put64(w + 8, own); w += 24;
+    put32(w, (uint32_t)-1); put32(w + 4, (uint32_t)-1); w += 8;
+    c->file_at = (off_t)((place + first) * batch_size);
+    c->file = parted ? parted_fd : read_fd;
+    c->file_left = whole * batch_size;
+    put32(w, (uint32_t)c->file_left);
+    return w + 4;
 }
 
 static void settle(void) {
     if (waiting_count == 0) return;
-    append(gathered, gathered_size);
+    if (gathered_size) append(&produced, gathered, gathered_size);
+    append_commits(&committed);
     for (int i = 0; i < waiting_count; i++) flush_reply(waiting[i]);
     gathered_size = 0;
     waiting_count = 0;
+}
+
+static void serve(client *c, size_t size) {
+    const uint8_t *f = c->frame + FRAME_SIZE, *body = f + 10 + (size_t)get16(f + 8);     /* behind the client id */
+    const cursor fields = {body, f + size};
+    int gathers = 0;
+    uint8_t *h = c->header, *w = h + 8;
+    memset(h, 0, sizeof c->header);
+    memcpy(h + 4, f + CORRELATION_AT, 4);
+    c->file_left = 0;
+    switch (f[API_KEY_AT + 1]) {
+    case API_VERSIONS:                                       /* version 0: no error, no API */
+        w += 2 + 4;
+        break;
+    case PRODUCE:
+        w = serve_produce(c, f, size, body, w, &gathers);
+        break;
+    case OFFSET_COMMIT:
+        gather(c);
+        gathers = 1;
+        w = commit_offsets(fields, w, h + sizeof c->header);
+        break;
+    case OFFSET_FETCH:
+        settle();                                            /* nobody reads an offset that is not in the file */
+        w = fetch_offsets(fields, w, h + sizeof c->header);
+        break;
+    default:
+        w = serve_fetch(c, body, w);
+    }
+    c->header_size = (size_t)(w - h);
+    put32(h, (uint32_t)(c->header_size - FRAME_SIZE + c->file_left));
+    c->header_sent = 0;
+    if (!gathers) flush_reply(c);
+}
+
+/* Between two measurements. */
+static void empty_files(void) {
+    empty_file(&produced);
+    empty_file(&committed);
+    commit_base_offset = 0;
 }
 
 static void readable(client *c) {
@@ -233,7 +258,7 @@ static void readable(client *c) {
             close(c->fd);
             free(c->frame);
             free(c);
-            if (--clients == 0 && ftruncate(log_fd, log_end = reserved = 0) != 0) exit(1);
+            if (--clients == 0) empty_files();
             return;
         }
         c->got += (size_t)n;
@@ -243,14 +268,6 @@ static void readable(client *c) {
             if (c->tls == NULL || !SSL_has_pending(c->tls)) return;
         }
     }
-}
-
-static int open_file(const char *directory, const char *name) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    int fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
-    if (fd < 0) fail("cannot make a file", errno);
-    return fd;
 }
 
 int main(int argc, char **argv) {
@@ -265,7 +282,8 @@ int main(int argc, char **argv) {
     }
     batch_size = (size_t)atol(argv[2]);
     if (batch_size < BATCH_HEADER) fail("impossible batch size", (long long)batch_size);
-    log_fd = open_file(argv[1], "produced");
+    produced.fd = open_file(argv[1], "produced");
+    committed.fd = open_file(argv[1], "committed");
     read_fd = open_file(argv[1], "fetched");
     parted_fd = open_file(argv[1], "fetched8");
     batch_count = READABLE_FILE / batch_size;
@@ -281,16 +299,12 @@ int main(int argc, char **argv) {
     read_map = mmap(NULL, batch_count * batch_size, PROT_READ, MAP_SHARED, read_fd, 0);
     parted_map = mmap(NULL, batch_count * batch_size, PROT_READ, MAP_SHARED, parted_fd, 0);
     if (read_map == MAP_FAILED || parted_map == MAP_FAILED) fail("cannot map the files", errno);
-    int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof at;
-    if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 1024) || getsockname(listener, (struct sockaddr *)&at, &length))
-        fail("cannot listen", errno);
-    printf("%d %zu\n", ntohs(at.sin_port), batch_count);
+    int port, listener = listen_anywhere(&port);
+    printf("%d %zu\n", port, batch_count);
     fflush(stdout);
     poller = epoll_create1(0);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL}, events[EVENTS];
-    epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event);
+    struct epoll_event events[EVENTS];
+    watch_socket(poller, EPOLL_CTL_ADD, listener, EPOLLIN, NULL);
     for (;;) {
         int n = epoll_wait(poller, events, EVENTS, -1);
         alone = n == 1;
@@ -298,16 +312,13 @@ int main(int argc, char **argv) {
             client *c = events[i].data.ptr;
             if (c == NULL) {
                 c = calloc(1, sizeof *c);
-                c->fd = accept(listener, NULL, NULL);
+                c->fd = accept_connection(listener);
                 if (argc == 4) {
                     fcntl(c->fd, F_SETFL, O_NONBLOCK);
                     c->tls = secure_connection(c->fd, 1);
                 }
                 c->frame = malloc(RECEIVE);
-                setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-                setsockopt(c->fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);   /* as kafkapy's broker: nothing to pace here */
-                event = (struct epoll_event){.events = EPOLLIN, .data.ptr = c};
-                epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event);
+                watch_socket(poller, EPOLL_CTL_ADD, c->fd, EPOLLIN, c);
                 clients++;
                 continue;
             }

@@ -1,6 +1,7 @@
 """W10: three brokers on one ZooKeeper: replicated produce, catch-up, failover, rolling restart, many partitions.
 
-Unpinned; one cluster at a time is up, so that brokers of another kind take nothing from it.
+Unpinned; one cluster at a time is up, so that brokers of another kind take nothing from it. The limit takes part in
+the first three cells (work/replicated.py).
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from typing import Any
 
 import measure
 import peers
-from client import batch_of_size, record_batch, write_frames
 from kazoo.client import KazooClient
 from kazoo.protocol.states import EventType
-from peers import KAFKAPY, Peer
+from peers import KAFKAPY, LIMIT, Peer
 from peers.zookeeper import ZooKeeper
 
 from kafkapy import KafkaAdminClient, KafkaProducer
 from kafkapy.errors import KafkaError
+from work import replicated
+from work.replicated import PARTITIONS
 from work.session import WARM_UP_CPU_S, WARM_UP_LIMIT_S, Metrics, Session, rates
 
 BROKERS = (1, 2, 3)
-PARTITIONS = 12
 SESSION_MS = 6000
 WITH_ZOOKEEPER = ("kafkapy", "apache-3.9")
 """The peers that this work compares: Kafka 4 has no ZooKeeper."""
@@ -209,16 +210,7 @@ def _produce(session: Session, brokers: Brokers, folder: Path, size: int) -> Met
     with brokers.admin() as admin:
         topic = f"replicated-{size}-{next(_numbers)}"
         brokers.create(admin, topic, PARTITIONS, leader=1)
-        batches = [batch_of_size(size, 1000, seed)[0] for seed in range(PARTITIONS)]
-        named = measure.options(
-            port=brokers.members[1].port,
-            connections=PARTITIONS,
-            seconds=session.seconds(3.0, 0.3),
-            topic=topic,
-            limit_bytes=int(session.seconds(1 << 30, 32 << 20)),
-            pids=",".join(map(str, brokers.pids)),
-        )
-        answer = measure.run_native("load", "produce", *named, *write_frames(folder, topic, batches, -1), pinned=False)
+        answer = replicated.produce(session, folder, topic, brokers.members[1].port, brokers.pids, size)
         brokers.in_sync(admin, [topic])
         admin.delete_topics([topic])
     return rates(answer)
@@ -229,25 +221,9 @@ def _half_rate(session: Session, brokers: Brokers, folder: Path, rate: float) ->
     with brokers.admin() as admin:
         topic = f"paced-{next(_numbers)}"
         brokers.create(admin, topic, 1, leader=1)
-        batch = record_batch([b"KAFKAPY!" + bytes(8) + bytes(984)])
-        named = measure.options(
-            port=brokers.members[1].port,
-            topic=topic,
-            rate=rate,
-            seconds=session.seconds(3.0, 0.5),
-            warm_up=session.seconds(0.5, 0.2),
-            connections=16,
-            pids=",".join(map(str, brokers.pids)),
-        )
-        answer = measure.run_native("tail", *named, *write_frames(folder, topic, [batch], -1), pinned=False)
+        metrics = replicated.paced(session, folder, topic, brokers.members[1].port, brokers.pids, rate)
         admin.delete_topics([topic])
-    return {
-        "p50_us": answer["produce_us"]["p50"],
-        "p99_us": answer["produce_us"]["p99"],
-        "end_to_end_p99_us": answer["end_to_end_us"]["p99"],
-        "requests_per_s": answer["requests"] / answer["seconds"],
-        "cpu_us_per_request": answer["broker_cpu_s"] / answer["requests"] * 1e6,
-    }
+    return metrics
 
 
 def _catch_up(session: Session, brokers: Brokers, folder: Path) -> Metrics:
@@ -255,13 +231,7 @@ def _catch_up(session: Session, brokers: Brokers, folder: Path) -> Metrics:
     with brokers.admin() as admin:
         topic = f"copied-{next(_numbers)}"
         brokers.create(admin, topic, PARTITIONS, leader=1)
-        size = int(session.seconds(1 << 30, 16 << 20))
-        batches = [batch_of_size(1 << 20, 1000, seed)[0] for seed in range(PARTITIONS)]
-        named = measure.options(
-            port=brokers.members[1].port, connections=PARTITIONS, seconds=60, topic=topic, limit_bytes=size,
-            pids=",".join(map(str, brokers.pids)),
-        )  # fmt: skip
-        written = measure.run_native("load", "produce", *named, *write_frames(folder, topic, batches, -1), pinned=False)
+        size = replicated.fill(session, folder, topic, brokers.members[1].port, brokers.pids)
         brokers.in_sync(admin, [topic])
         follower = brokers.members[3]
         follower.stop()
@@ -273,11 +243,7 @@ def _catch_up(session: Session, brokers: Brokers, folder: Path) -> Metrics:
         took = time.monotonic() - started
         cpu = brokers.cpu() - before - start_cpu
         admin.delete_topics([topic])
-    return {
-        "mb_per_s": written["bytes"] / took / 1e6,
-        "cpu_s_per_gb": cpu / written["bytes"] * measure.GB,
-        "seconds": took,
-    }
+    return replicated.copied(size, took, cpu)
 
 
 def _remove_logs(member: Any, topic: str) -> None:
@@ -376,10 +342,10 @@ _numbers = itertools.count()
 
 def three_brokers(session: Session) -> None:
     """One kind of cluster after the other, in each round; Kafka's maximum gives the rate of the paced cell."""
-    if session.smoke:
-        session.say("W10 is no part of the smoke run: it needs a ZooKeeper, and minutes.")
-        return
     compared = [peer for peer in session.peers if peer.name in WITH_ZOOKEEPER]
+    if session.smoke:
+        session.say("W10's clusters are no part of the smoke run: they need a ZooKeeper, and minutes. The limit is.")
+        compared = []
     paced_at = 0.0
     for _ in range(session.rounds):
         for peer in sorted(compared, key=lambda peer: peer is KAFKAPY):
@@ -390,15 +356,17 @@ def three_brokers(session: Session) -> None:
                     _cells(session, peer, brokers, folder, paced_at)
             except Exception as error:
                 session.fail(peer.name, "cluster", error)
+        if LIMIT in session.peers:
+            _measure(session, LIMIT, replicated.limit_cells(session, paced_at))
 
 
 def _warm_up(session: Session, peer: Peer, brokers: Brokers, folder: Path) -> None:
     """Load the brokers until a just-in-time compiler has compiled what the cells need, as in the other works."""
     begin, cpu = time.monotonic(), brokers.cpu()
     wanted = WARM_UP_CPU_S * len(BROKERS) if peer.is_apache else 0.0
-    _produce(session, brokers, folder, 64 << 10)
+    _produce(session, brokers, folder, replicated.BATCH)
     while brokers.cpu() - cpu < wanted and time.monotonic() - begin < WARM_UP_LIMIT_S:
-        _produce(session, brokers, folder, 64 << 10)
+        _produce(session, brokers, folder, replicated.BATCH)
 
 
 def _maximum(session: Session, brokers: Brokers, folder: Path) -> float:
@@ -407,13 +375,17 @@ def _maximum(session: Session, brokers: Brokers, folder: Path) -> float:
 
 def _cells(session: Session, peer: Peer, brokers: Brokers, folder: Path, rate: float) -> None:
     cells: dict[str, Callable[[], Metrics]] = {
-        "produce, acks=all, RF 3, batches of 64 KB": lambda: _produce(session, brokers, folder, 64 << 10),
-        "produce, acks=all, RF 3, at half of the maximum": lambda: _half_rate(session, brokers, folder, rate),
-        "catch-up of an empty follower": lambda: _catch_up(session, brokers, folder),
+        replicated.PRODUCE: lambda: _produce(session, brokers, folder, replicated.BATCH),
+        replicated.PACED: lambda: _half_rate(session, brokers, folder, rate),
+        replicated.CATCH_UP: lambda: _catch_up(session, brokers, folder),
         "SIGKILL of a leader": lambda: _failover(session, brokers),
         "rolling restart": lambda: _rolling_restart(session, brokers),
         "3 x 2,000 partitions": lambda: _many(session, brokers),
     }
+    _measure(session, peer, cells)
+
+
+def _measure(session: Session, peer: Peer, cells: dict[str, Callable[[], Metrics]]) -> None:
     for name, measured in cells.items():
         begin = time.monotonic()
         try:

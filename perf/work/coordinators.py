@@ -12,7 +12,7 @@ from typing import Any
 
 import measure
 from client import PRODUCE, CheckError, Client, record_batch
-from peers import KAFKAPY, Peer
+from peers import KAFKAPY, LIMIT, Peer
 
 from kafkapy.protocol.header import encode_request, encode_response
 from kafkapy.protocol.messages.add_partitions_to_txn import (
@@ -50,12 +50,16 @@ _numbers = itertools.count()
 
 def coordinators(session: Session) -> None:
     """Commits and transactions as fast as replies come; joins of 100 and 1,000 members in both protocols."""
-    with session.running(with_limit=False) as brokers, session.folder("frames") as folder:
+    with session.running() as everybody, session.folder("frames") as folder:
         connections = (64,) if session.smoke else (1, 64, 512)
+        # The limit has no topics, transactions and members. A group of it begins with its first commit.
+        limit = {name: b for name, b in everybody.items() if name == LIMIT.name}
+        brokers = {name: b for name, b in everybody.items() if name not in limit}
         _each(session, brokers, "coordinators", partial(_prepare, GROUPS))
         for number in connections:
             what = f"offset commits, {number} connection{'s' if number > 1 else ''}"
-            session.in_turns(what, {name: _commits(session, b, folder, number) for name, b in brokers.items()})
+            commit = {name: _commits(session, b, folder, number) for name, b in (brokers | limit).items()}
+            session.in_turns(what, commit)
         for number in connections[:2]:
             what = f"transactions, {number} producer{'s' if number > 1 else ''}"
             session.in_turns(what, {name: _transactions(session, b, folder, number) for name, b in brokers.items()})

@@ -22,6 +22,7 @@ import measure
 import peers
 import pytest
 import report
+from work import replicated
 from work.session import Session
 
 from kafkapy._speedups.records.record_batch import check_crc
@@ -455,6 +456,19 @@ def test_floors_are_judged_by_the_worst_cell_against_the_best_apache():
     assert verdicts["W3 broker CPU vs the limit"].words == "not measured"
 
 
+def test_every_cell_of_the_limit_names_its_mode():
+    stored = json.loads((Path(report.__file__).parents[1] / "docs" / "performance.json").read_text())
+    cells = {(row["work"], row["cell"]) for row in stored["rows"] if row["peer"] == "limit"}
+    assert cells and [cell for cell in cells if not report.limit_mode(*cell)] == []
+    assert report.limit_mode("W7", "offset commits, 1 connection") == "offset commit"
+    assert report.limit_mode("W7", "transactions, 1 producer") == ""
+    assert report.limit_mode("W1", "1 MB, acks=1, 1 partition, lz4") == "Produce, decompressed"
+    assert {report.limit_mode("W10", cell) for cell in (replicated.PRODUCE, replicated.PACED)} == {
+        "leader, two followers"
+    }
+    assert report.limit_mode("W10", replicated.CATCH_UP) == "leader, follower"
+
+
 def test_the_report_renders_from_stored_results(tmp_path):
     stored = tmp_path / "results.json"
     stored.write_text(json.dumps(stored_results()))
@@ -469,6 +483,8 @@ def test_the_report_renders_from_stored_results(tmp_path):
         "MISS",
         "not measured",
         "## Method",
+        "| ÷ limit | limit's mode |",
+        "| 0.50 | 1.00 | Produce |",
     ):
         assert words in page
     charts = sorted(path.name for path in (tmp_path / "performance").iterdir())

@@ -14,7 +14,7 @@ from work import ALL
 pytestmark = pytest.mark.alone
 
 RUN = Path(__file__).parents[2] / "perf" / "run.py"
-OF_THE_LIMIT = {"W1", "W2", "W3", "W9"}
+OF_THE_LIMIT = {"W1", "W2", "W3", "W7", "W9", "W10"}
 JAVA_ONLY = {"X", "W10"}
 
 

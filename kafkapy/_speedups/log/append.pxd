@@ -7,8 +7,9 @@ from kafkapy._speedups.log.append_checks cimport CheckedBatch
 from kafkapy._speedups.log.layout cimport AppendOptions, AppendResult, AppendStatus, LogState, Waiter
 from kafkapy._speedups.log.segment cimport SegmentState
 
-# Whether an append that begins now may commit at its end: nothing waits for other replicas, a sync or a slow disk.
-cdef bint append_commits_at_once(LogState* log) noexcept nogil
+# The bytes of the largest batch that would commit at the end of an append that begins now, where nothing waits for
+# other replicas, a sync or a slow disk; else 0.
+cdef int64_t append_room_at_once(LogState* log) noexcept nogil
 # Counts a refused batch; returns LOG_REFUSED.
 cdef AppendStatus append_refused(LogState* log, int64_t size) noexcept nogil
 # `origin` is producer_state's AppendOrigin. ORIGIN_REPLICATION keeps the batches' own offsets and epochs.

@@ -260,13 +260,14 @@ cdef bint written_locked(LogState* log, SegmentState* active, int origin, vector
     return index_waits
 
 
-cdef bint append_commits_at_once(LogState* log) noexcept nogil:
-    cdef bint quick
+cdef int64_t append_room_at_once(LogState* log) noexcept nogil:
+    cdef int64_t room = 0
     pthread_mutex_lock(&log.mutex)
-    quick = (private_of(log).maximal_in_sync == 1 and log.high_watermark == log.log_end_offset
-             and log.config.flush_messages == INT64_MAX and not was_slow_locked(log))
+    if (private_of(log).maximal_in_sync == 1 and log.high_watermark == log.log_end_offset
+            and log.config.flush_messages == INT64_MAX and not was_slow_locked(log)):
+        room = min(log.config.max_message_bytes, log.config.segment_bytes)
     pthread_mutex_unlock(&log.mutex)
-    return quick
+    return room
 
 
 cdef AppendStatus refused(LogState* log, int64_t size, int origin) noexcept nogil:

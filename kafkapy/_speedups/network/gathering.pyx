@@ -9,7 +9,7 @@ from kafkapy._speedups.network.left_behind cimport give_outcome, may_be_left
 from kafkapy._speedups.network.pending_request cimport PendingRequest
 from kafkapy._speedups.network.processor_state cimport DOING_GROUP, Gathered
 from kafkapy._speedups.network.selector cimport KafkaChannel
-from kafkapy._speedups.requests.data_plane cimport GROUP_MEMBERS, OUTCOME_RESUME, Outcome
+from kafkapy._speedups.requests.data_plane cimport GROUP_MEMBERS, OUTCOME_RESUME, DataPlaneApi, Outcome
 
 
 cdef enum:
@@ -19,13 +19,15 @@ cdef enum:
 cdef void take_group(ProcessorState* p) noexcept nogil:
     """Takes the next requests of one group, which it puts behind each other; without a group, one."""
     cdef const void* group = p.gathered[p.gather_next].group
+    cdef const DataPlaneApi* api = NULL
     cdef Gathered entry
     cdef size_t i
     p.group_size = 0
     for i in range(p.gather_next, p.gathered.size()):
         entry = p.gathered[i]
-        if entry.group != group or entry.channel.closed:
+        if entry.group != group or entry.channel.closed or (api != NULL and entry.channel.request.api != api):
             continue
+        api = entry.channel.request.api
         if i != p.gather_next:
             p.gathered[i] = p.gathered[p.gather_next]
             p.gathered[p.gather_next] = entry

@@ -14,7 +14,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     API_SHARE_FETCH,
 )
 from kafkapy._speedups.requests.fetch.handle cimport fetch_cancel, fetch_forget_kept, fetch_handle, fetch_resume
-from kafkapy._speedups.requests.offset_commit.handle cimport commit_cancel, commit_handle, commit_resume
+from kafkapy._speedups.requests.offset_commit.handle cimport commit_cancel, commit_handle, commit_resume, commit_settle
 from kafkapy._speedups.requests.produce.group cimport produce_settle
 from kafkapy._speedups.requests.produce.handle cimport produce_cancel, produce_handle, produce_resume, produce_work
 from kafkapy._speedups.requests.share.handle cimport share_cancel, share_handle, share_resume
@@ -23,7 +23,8 @@ cdef DataPlaneApi apis[API_KEY_LIMIT]
 apis[<int>API_PRODUCE] = DataPlaneApi(produce_handle, produce_resume, produce_cancel, produce_work, produce_settle,
                                       False, False)
 apis[<int>API_FETCH] = DataPlaneApi(fetch_handle, fetch_resume, fetch_cancel, NULL, NULL, True, False)
-apis[<int>API_OFFSET_COMMIT] = DataPlaneApi(commit_handle, commit_resume, commit_cancel, NULL, NULL, False, True)
+apis[<int>API_OFFSET_COMMIT] = DataPlaneApi(commit_handle, commit_resume, commit_cancel, NULL, commit_settle,
+                                            False, True)
 apis[<int>API_SHARE_FETCH] = DataPlaneApi(share_handle, share_resume, share_cancel, NULL, NULL, True, False)
 apis[<int>API_SHARE_ACKNOWLEDGE] = DataPlaneApi(share_handle, share_resume, share_cancel, NULL, NULL, False, False)
 

@@ -12,6 +12,7 @@ CLOSE: str
 WORKER: str
 GATHERED: str
 RESUME: str
+PYTHON: str
 
 class RequestDriver:
     def __init__(self, plane: DataPlane, listener_index: int = ..., privileged: bool = ...) -> None: ...

@@ -1,4 +1,5 @@
-"""Runs Produce and Fetch without sockets: one connection's view of the data plane, from Python, one step at a time.
+"""Runs Produce, Fetch and OffsetCommit without sockets: one connection's view of the data plane, from Python, one step
+at a time.
 
 Tests, fuzzers and perf/request_bench.py use it. It takes the place of a Processor: it passes on the decoded header and
 the body, and a request that parks becomes an `Exchange`, which the caller wakes, answers, times out or cancels.
@@ -49,6 +50,7 @@ from kafkapy._speedups.requests.data_plane cimport (
     OUTCOME_GATHERED,
     OUTCOME_NO_REPLY,
     OUTCOME_PARKED,
+    OUTCOME_PYTHON,
     OUTCOME_REPLY,
     OUTCOME_RESUME,
     OUTCOME_WORKER,
@@ -86,10 +88,12 @@ CLOSE = "close"
 WORKER = "worker"
 GATHERED = "gathered"
 RESUME = "resume"
+PYTHON = "python"
 
 cdef dict KINDS = {
     OUTCOME_REPLY: REPLY, OUTCOME_NO_REPLY: NO_REPLY, OUTCOME_PARKED: PARKED, OUTCOME_ASK: ASK,
     OUTCOME_CLOSE: CLOSE, OUTCOME_WORKER: WORKER, OUTCOME_GATHERED: GATHERED, OUTCOME_RESUME: RESUME,
+    OUTCOME_PYTHON: PYTHON,
 }
 
 
@@ -321,7 +325,7 @@ cdef class Exchange:
 
     @property
     def kind(self):
-        """REPLY, NO_REPLY, PARKED, ASK, WORKER, CLOSE, GATHERED, or RESUME: `resume` follows at once."""
+        """REPLY, NO_REPLY, PARKED, ASK, WORKER, CLOSE, PYTHON, GATHERED, or RESUME: `resume` follows at once."""
         return KINDS[self.outcome.kind]
 
     @property

@@ -2,7 +2,8 @@
 
 A request that does not end in an offset stored for each of its partitions is Python's (OUTCOME_PYTHON), which serves it
 from the start: a body that cannot be decoded, a group without a lease, a client that may not read the group or a topic,
-a member or partition that the lease does not know. The only answer here is success.
+a member or partition that the lease does not know. The only answer here is success. A small request may be gathered
+with others of its log (OUTCOME_GATHERED).
 
     group id            string
     generation          int32, or member epoch
@@ -20,6 +21,7 @@ from libc.stdint cimport int32_t, uint8_t
 from libcpp.string cimport string
 from libcpp.unordered_set cimport unordered_set
 
+from kafkapy._speedups.base.posix cimport atomic_load
 from kafkapy._speedups.base.seeded_hash cimport SeededHash
 from kafkapy._speedups.base.send cimport Send, send_again, send_free, send_lay_out, send_new, send_take_buffer
 from kafkapy._speedups.base.wire cimport (
@@ -56,11 +58,14 @@ from kafkapy._speedups.requests.authorization cimport (
 from kafkapy._speedups.requests.client_quotas cimport quota_charge_request
 from kafkapy._speedups.requests.data_plane cimport (
     ASK_AUTHORIZE,
+    GROUP_MEMBERS,
     OPERATION_READ,
     OUTCOME_ASK,
     OUTCOME_CLOSE,
+    OUTCOME_GATHERED,
     OUTCOME_PYTHON,
     OUTCOME_REPLY,
+    OUTCOME_RESUME,
     Ask,
     left_is_mine,
     outcome_clear,
@@ -74,9 +79,8 @@ from kafkapy._speedups.requests.offset_commit.lease cimport (
     CommitTableState,
     commit_lease_find,
     commit_lease_unref,
-    commit_store,
-    commit_topic_name,
 )
+from kafkapy._speedups.requests.offset_commit.store cimport Commit, commit_store, commit_topic_name
 
 cdef enum:
     OLDEST = 2
@@ -89,12 +93,14 @@ cdef enum:
     TOPIC_ID_SIZE = 16
     SIZE_BYTES = 4
     NO_RETENTION = -1
+    GATHERED_PARTITIONS = 16
 
 cdef const char* OUT_OF_MEMORY = b"no memory for an OffsetCommit reply"
 
 cdef cppclass CommitState:
-    """A request while its authorization is asked."""
+    """A request while its authorization is asked, or others of its log are gathered."""
     Frame frame                     # a copy; the Processor owns its memory, which outlives this
+    CommitLeaseState* lease         # referenced
     CommitRequest request
     unordered_set[string, SeededHash] asked
     Ask ask
@@ -250,25 +256,48 @@ cdef Decision authorize(DataPlaneState* plane, const CommitLeaseState* lease, Co
     return DECISION_ALLOWED
 
 
-cdef void run(DataPlaneState* plane, CommitState* state, CommitLeaseState* lease, Outcome* outcome) noexcept nogil:
-    """Consumes the state, unless it asks, and the reference to the lease."""
-    cdef Decision decision = DECISION_DENIED
-    if lease != NULL:
-        decision = authorize(plane, lease, state)
+cdef void state_free(CommitState* state) noexcept nogil:
+    commit_lease_unref(state.lease)
+    del state
+
+
+cdef void end(CommitState* state, bint stored, Outcome* outcome) noexcept nogil:
+    """Answers, or leaves the request to Python. Consumes the state."""
+    if stored:
+        answer(state, outcome)
+    else:
+        outcome.kind = OUTCOME_PYTHON
+    authorization_trim(state.frame.authorization)
+    state_free(state)
+
+
+cdef bint gathers(const CommitState* state) noexcept nogil:
+    """Whether the commit may share a batch with others. Many partitions would fill it."""
+    return (state.frame.gathers and state.frame.quota == NULL and not atomic_load(&state.lease.ended)
+            and state.request.partitions.size() <= GATHERED_PARTITIONS)
+
+
+cdef void run(DataPlaneState* plane, CommitState* state, Outcome* outcome) noexcept nogil:
+    """Consumes the state, unless it asks or is gathered."""
+    cdef Decision decision = authorize(plane, state.lease, state)
+    cdef Commit commit
     if decision == DECISION_ALLOWED and not state.ask.questions.empty():
         state.ask.kind = ASK_AUTHORIZE
         outcome.kind = OUTCOME_ASK
         outcome.ask = &state.ask
         outcome.parked = state
-        commit_lease_unref(lease)
         return
-    if decision == DECISION_ALLOWED and commit_store(<CommitTableState*>plane.commits, lease, &state.request):
-        answer(state, outcome)
-    else:
-        outcome.kind = OUTCOME_PYTHON
-    authorization_trim(state.frame.authorization)
-    commit_lease_unref(lease)
-    del state
+    if decision == DECISION_ALLOWED and gathers(state):
+        outcome.kind = OUTCOME_GATHERED
+        outcome.group = state.lease.log
+        outcome.parked = state
+        return
+    commit.stored = False
+    if decision == DECISION_ALLOWED:
+        commit.lease = state.lease
+        commit.request = &state.request
+        commit_store(<CommitTableState*>plane.commits, &commit, 1)
+    end(state, commit.stored, outcome)
 
 
 cdef void commit_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) noexcept nogil:
@@ -283,11 +312,11 @@ cdef void commit_handle(DataPlaneState* plane, Frame* frame, Outcome* outcome) n
         return
     state = new CommitState()
     state.frame = frame[0]
+    state.lease = lease
     if decode(frame, &state.request):
-        run(plane, state, lease, outcome)
+        run(plane, state, outcome)
     else:
-        commit_lease_unref(lease)
-        del state
+        state_free(state)
 
 
 cdef CommitLeaseState* lease_of(DataPlaneState* plane, const Frame* frame) noexcept nogil:
@@ -305,9 +334,27 @@ cdef CommitLeaseState* lease_of(DataPlaneState* plane, const Frame* frame) noexc
 cdef void commit_resume(DataPlaneState* plane, void* parked, bint timed_out, Outcome* outcome) noexcept nogil:
     cdef CommitState* state = <CommitState*>parked
     outcome_clear(outcome)
-    run(plane, state, lease_of(plane, &state.frame), outcome)
+    state.frame.gathers = False
+    run(plane, state, outcome)
+
+
+cdef void commit_settle(DataPlaneState* plane, void** parked, size_t count, Outcome* outcomes) noexcept nogil:
+    cdef Commit commits[GROUP_MEMBERS]
+    cdef CommitState* state
+    cdef size_t i
+    for i in range(count):
+        state = <CommitState*>parked[i]
+        commits[i].lease = state.lease
+        commits[i].request = &state.request
+    commit_store(<CommitTableState*>plane.commits, commits, count)
+    for i in range(count):
+        outcome_clear(&outcomes[i])
+        if commits[i].stored:
+            end(<CommitState*>parked[i], True, &outcomes[i])
+        else:
+            outcomes[i].kind = OUTCOME_RESUME
+            outcomes[i].parked = parked[i]
 
 
 cdef void commit_cancel(DataPlaneState* plane, void* parked) noexcept nogil:
-    cdef CommitState* state = <CommitState*>parked
-    del state
+    state_free(<CommitState*>parked)

@@ -8,8 +8,9 @@ commit that does not fit exactly goes to the coordinator, which has the error fo
 
     the table's lock    the leases of the groups. Nothing is locked under it
     a lease's mutex     all but the constants, also while its thread appends: the order of a group's records in the log
-                        is that of their offsets here. Nobody waits for it for long: a network thread gives the commit
-                        to the coordinator, and the coordinator tries again later
+                        is that of their offsets here. Nobody waits for it on a good disk: a network thread gives the
+                        commit to the coordinator, and the coordinator tries again later. A thread that stores commits
+                        of several groups has the mutexes of all of them until its append has ended
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -111,11 +112,8 @@ cdef inline void commit_lease_unref(CommitLeaseState* lease) noexcept nogil:
 cdef void commit_lease_free(CommitLeaseState* lease) noexcept nogil
 # The lease of a group, with a reference; NULL: the coordinator has its offsets.
 cdef CommitLeaseState* commit_lease_find(CommitTableState* table, const uint8_t* group, int32_t size) noexcept nogil
-# The name of a request's topic; NULL: not one of the lease.
-cdef const string* commit_topic_name(const CommitLeaseState* lease, const CommitRequest* request,
-                                     const CommittedTopic* topic) noexcept nogil
-# Whether all offsets of the request are stored and committed. False: the coordinator must serve the request.
-cdef bint commit_store(CommitTableState* table, CommitLeaseState* lease, CommitRequest* request) noexcept nogil
+# Whether the thread has the lease's mutex, after that many tries with a pause, or a yield, in between.
+cdef bint commit_lease_lock(CommitLeaseState* lease, int tries, unsigned int pause_us) noexcept nogil
 
 
 cdef class CommitTable:

@@ -22,7 +22,7 @@ from kafkapy._speedups.base.wire cimport (
     write_int64,
     write_unsigned_varint,
 )
-from kafkapy._speedups.log.append cimport append_commits_at_once
+from kafkapy._speedups.log.append cimport append_room_at_once
 from kafkapy._speedups.log.partition_log cimport PartitionLog
 from kafkapy._speedups.log.state cimport log_ref, log_unref
 from kafkapy._speedups.records.record_batch cimport RecordView, record_write
@@ -51,7 +51,7 @@ cdef void lease_free(LeaseState* lease) noexcept nogil:
 
 cdef bint lease_begin(LeaseState* lease) noexcept nogil:
     cdef bint free_now
-    if not append_commits_at_once(lease.log):
+    if append_room_at_once(lease.log) == 0:
         return False
     pthread_mutex_lock(&lease.mutex)
     free_now = not lease.ended and not lease.busy and lease.left > 0

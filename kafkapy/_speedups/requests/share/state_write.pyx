@@ -6,7 +6,7 @@ from libcpp.vector cimport vector
 
 from kafkapy._speedups.base.error_codes cimport ERROR_UNKNOWN_SERVER_ERROR
 from kafkapy._speedups.base.posix cimport pthread_mutex_lock, pthread_mutex_unlock
-from kafkapy._speedups.log.append cimport append_commits_at_once
+from kafkapy._speedups.log.append cimport append_room_at_once
 from kafkapy._speedups.log.partition_log cimport PartitionLog
 from kafkapy._speedups.requests.share.entries cimport ENTRY_READY, entry_unref, share_dirty, share_entry_close
 from kafkapy._speedups.requests.share.lease cimport LeaseState, StateLease, lease_ref, lease_unref
@@ -105,7 +105,7 @@ cdef class StateWrite:
         if not self.finished:
             raise RuntimeError("this write is not finished")
         with nogil:
-            lent = append_commits_at_once(log.state)
+            lent = append_room_at_once(log.state) > 0
         if not lent:
             return None
         lease = StateLease(log, log_epoch, key, snapshot_epoch, state_epoch, leader_epoch, start_offset,
