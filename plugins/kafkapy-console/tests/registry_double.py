@@ -24,7 +24,6 @@ class Registry:
         self.gone: dict[str, dict[int, int]] = {}
         """Versions that are deleted, but not permanently."""
         self.levels: dict[str | None, str] = {None: "BACKWARD"}
-        self.serialized: dict[int, str] = {}
         self.refused: list[str] = []
         """Reasons with which the next schemas are not compatible."""
         self.dropped = 0
@@ -55,10 +54,7 @@ class Registry:
     def answer(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
         match method, path:
             case "GET", ["schemas", "ids", number]:
-                found = self.schemas[int(number)]
-                if query.get("format") == ["serialized"]:
-                    return 200, {**found, "schema": self.serialized[int(number)]}
-                return 200, found
+                return 200, self.schemas[int(number)]
             case "GET", ["subjects"]:
                 return 200, list({**self.subjects, **(self.gone if query.get("deleted") else {})})
             case "GET", ["subjects", subject, "versions"]:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import random
 import struct
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import fastavro
 import msgpack
 import pytest
 from console_site import Person, serving
-from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf import descriptor_pool
+from kafkapy_console.records import protoc
 from kafkapy_console.records.decoding import FORMATS, Decoder
-from kafkapy_console.records.proto_text import parsed_file
-from kafkapy_console.records.schemas import Schemas, framed_id
+from kafkapy_console.records.protoc import compiled
+from kafkapy_console.records.registry import Schema
+from kafkapy_console.records.schemas import Codec, Schemas, _avro, _compiled_codec, framed_id
 from kafkapy_console.settings import RegistrySettings, Settings
 from registry_double import Registry, registry
 from registry_real import URL, RealRegistry
@@ -51,6 +56,11 @@ def kept(request: pytest.FixtureRequest) -> Iterator[Kept]:
         yield started
 
 
+@pytest.fixture(autouse=True)
+def _a_busy_machine_may_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protoc, "TIME_LIMIT_S", 3600.0)
+
+
 @pytest.fixture
 def checking(kept: Kept) -> RealRegistry:
     """A registry that checks schemas."""
@@ -76,16 +86,6 @@ def avro(value: object) -> bytes:
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(AVRO), value)
     return stream.getvalue()
-
-
-def protobuf_file() -> descriptor_pb2.FileDescriptorProto:
-    """message Order { string sku = 1; message Part { int32 n = 1; } }"""
-    file = descriptor_pb2.FileDescriptorProto(name="orders.proto", package="shop", syntax="proto3")
-    order = file.message_type.add(name="Order")
-    order.field.add(name="sku", number=1, type=9, label=1)
-    part = order.nested_type.add(name="Part")
-    part.field.add(name="n", number=1, type=5, label=1)
-    return file
 
 
 def test_avro_records_are_decoded_and_searched(
@@ -115,27 +115,30 @@ def test_protobuf_records_are_decoded_with_nested_messages(
     assert "&#34;n&#34;: 42" in second
 
 
-def test_a_protobuf_schema_without_a_usable_text_is_read_in_serialized_form(
+def test_a_protobuf_schema_that_is_not_valid_is_said_beside_the_bytes(
     broker: testing.Broker, topic: Callable[..., str], send: Callable[..., None]
 ) -> None:
     name = topic()
     with registry() as kept:
-        schema_id = kept.register(f"{name}-value", {"schema": 'syntax = "proto3"; ...', "schemaType": "PROTOBUF"})
-        kept.serialized[schema_id] = base64.b64encode(protobuf_file().SerializeToString()).decode()
-        unusable = kept.register("other", {"schema": "message A {", "schemaType": "PROTOBUF"})
-        send(name, [framed(schema_id, b"\0" + b"\x0a\x03A-1"), framed(unusable, b"\0" + b"\x0a\x03A-2")])
+        broken = kept.register(f"{name}-value", {"schema": "message A {", "schemaType": "PROTOBUF"})
+        kept.register("other", {"schema": ORDERS, "schemaType": "PROTOBUF"})
+        references = [{"name": "../orders.proto", "subject": "other", "version": 1}]
+        leaving = kept.register("more", {"schema": ORDERS, "schemaType": "PROTOBUF", "references": references})
+        send(name, [framed(broken, b"\0" + b"\x0a\x03A-1"), framed(leaving, b"\0" + b"\x0a\x03A-2")])
         settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, registry=RegistrySettings(kept.url))
         with serving(settings) as url:
             visitor = Person(url)
-            assert "A-1" in visitor.get(f"/topics/{name}/records/0/0")
-            assert f"schema {unusable} cannot be used: the text ends" in visitor.get(f"/topics/{name}/records/0/1")
+            first, second = visitor.get(f"/topics/{name}/records/0/0"), visitor.get(f"/topics/{name}/records/0/1")
+            assert f"schema {broken} cannot be used: " in first
+            assert "Reached end of input in message definition" in first
+            assert f"schema {leaving} cannot be used: " in second
+            assert "is no name of a .proto file" in second
             visitor.close()
 
 
 def test_a_protobuf_schema_with_maps_optional_fields_and_references(
     visitor: Person, kept: Kept, topic: Callable[..., str], send: Callable[..., None]
 ) -> None:
-    """In serialized form Karapace writes maps and optional fields wrong, and answers 500 for references."""
     name = topic()
     kept.register(f"{name}-orders", {"schema": ORDERS, "schemaType": "PROTOBUF"})
     text = """
@@ -337,7 +340,8 @@ def test_a_request_that_reads_is_repeated_when_a_kept_connection_closes(broker: 
 FULL = """
 /* a comment; */ syntax = "proto3"; // another
 package a.b;
-import public "other.proto";
+import public "dir/other.proto";
+import "google/protobuf/descriptor.proto";
 option java_package = "x;y{";
 extend google.protobuf.FieldOptions { string tag = 50000; }
 message Full {
@@ -351,40 +355,55 @@ message Full {
     enum E { option allow_alias = true; Z = 0; ZZ = 0; N = -1 [deprecated = true]; }
   }
 }
-enum E { reserved 4; A = 0; reserved = 3; }
+enum E { reserved 4; A = 0; package = 3; }
 service S { rpc Do (Full) returns (stream Full) { option deprecated = false; } }
 """
 
 
-def test_a_proto_text_has_the_descriptor_of_protoc() -> None:
-    file = parsed_file(FULL)
-    assert (file.syntax, file.package, list(file.dependency), list(file.public_dependency)) == (
-        "proto3", "a.b", ["other.proto"], [0],
-    )  # fmt: skip
-    file.name = "full.proto"
-    del file.dependency[:], file.public_dependency[:]
+OTHER = 'syntax = "proto3"; message Other { }'
+
+
+def codec(text: str) -> Codec:
+    return _compiled_codec(Schema(1, "PROTOBUF", text), {"a.proto": text}, "a.proto")
+
+
+def test_a_text_with_all_that_proto3_has() -> None:
+    files = compiled({"full.proto": FULL, "dir/other.proto": OTHER}, "full.proto")
+    names = [each.name for each in files.file]
+    assert names.index("dir/other.proto") < names.index("full.proto")
+    assert "google/protobuf/timestamp.proto" in names
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
+    for each in files.file:
+        pool.Add(each)
     full = pool.FindMessageTypeByName("a.b.Full")
-    assert [(each.name, each.number, each.type) for each in full.fields] == [
-        ("message", 1, 9), ("loose", 2, 5), ("my_mapField", 3, 11), ("rank", 4, 9), ("s", 5, 9), ("i", 6, 11),
-    ]  # fmt: skip
     assert [each.name for each in full.nested_types] == ["MyMapFieldEntry", "Inner"]
     assert [each.name for each in full.oneofs] == ["x_", "_rank"]
     assert not full.fields_by_name["loose"].is_packed
     assert full.fields_by_name["rank"].has_presence
-    assert full.nested_types[0].fields_by_name["value"].enum_type.full_name == "a.b.E"
-    inner = full.nested_types_by_name["Inner"]
-    assert inner.fields_by_name["up"].message_type is full
-    deep = inner.fields_by_name["d"].message_type.fields_by_name["e"]
+    deep = full.nested_types_by_name["Inner"].fields_by_name["d"].message_type.fields_by_name["e"]
     assert (deep.number, deep.enum_type.full_name) == (8, "a.b.Full.Inner.E")
-    assert [(each.name, each.number) for each in deep.enum_type.values] == [("Z", 0), ("ZZ", 0), ("N", -1)]
 
 
-def test_proto2_and_editions() -> None:
-    older = parsed_file('syntax = "proto2"; message A { required int32 n = 1; extensions 100 to max; }')
-    assert older.message_type[0].field[0].label == 2
-    assert parsed_file("edition = '2023'; message A { int32 n = 1; }").edition == 1000
+def test_proto2_with_groups_and_extensions() -> None:
+    text = """
+        syntax = "proto2";
+        package p;
+        message A { required int32 n = 1; repeated group Part = 2 { optional string s = 3; } extensions 100 to max; }
+        extend A { optional string more = 100; }
+    """
+    value = codec(text).decode(b"\0" + b"\x08\x2a" + b"\x13\x1a\x01x\x14" + b"\xa2\x06\x01y")
+    assert value == {"n": 42, "part": [{"s": "x"}], "[p.more]": "y"}
+
+
+def test_editions_have_presence_as_their_features_say() -> None:
+    text = "edition = '2023'; message A { int32 n = 1; int32 m = 2 [features.field_presence = IMPLICIT]; }"
+    assert codec(text).decode(b"\0" + b"\x08\0" + b"\x10\0") == {"n": 0}
+
+
+def test_any_holds_a_well_known_type_that_the_schema_does_not_import() -> None:
+    kept = codec('syntax = "proto3"; import "google/protobuf/any.proto"; message A { google.protobuf.Any a = 1; }')
+    value = {"a": {"@type": "type.googleapis.com/google.protobuf.Duration", "value": "3s"}}
+    assert kept.decode(kept.encode(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -392,49 +411,98 @@ def test_proto2_and_editions() -> None:
     [
         "message A {",
         "message A { int32 n 1; }",
-        "message A { repeated group B = 1 { } }",
         'import "a\n.proto";',
+        'import "missing.proto";',
+        'import "/etc/passwd";',
+        'import "../said";',
         "/* open",
         "option a = { ;",
-        "message M {" * 40 + "}" * 40,
+        "message M {" * 100_000,
         f"message A {{ int32 n = {'9' * 5000}; }}",
-        "message A { int32 n = 99999999999999; }",
         "edition = '1'; ",
         "class A { }",
+        "\0\n" * 10_000,
+        "\ud800",
+        "x" * (protoc.MOST_BYTES + 1),
     ],
+    ids=range(15),
 )
 def test_texts_that_are_no_proto_files(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        parsed_file(text)
+    with pytest.raises(ValueError, match=r".") as refused:
+        compiled({"a.proto": text}, "a.proto")
+    assert len(str(refused.value)) <= protoc.MOST_SAID
 
 
-def test_cut_and_spoiled_proto_texts_raise_nothing_else() -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["", "/", "/tmp/b.proto", "../b.proto", "a/../../b.proto", "a//b.proto", "./b.proto", "b/", "..\\b", "b\0", ".."],
+)
+def test_names_that_leave_the_directory_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "write_bytes", lambda *_: pytest.fail("a file is written"))
+    with pytest.raises(ValueError, match=r"is no name of a \.proto file"):
+        compiled({"a.proto": ORDERS, name: ORDERS}, "a.proto")
+
+
+@pytest.mark.parametrize("name", ["a.proto/b.proto", "b" * 5000])
+def test_names_that_no_file_can_have_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be the name of a file"):
+        compiled({"a.proto": ORDERS, name: ORDERS}, "a.proto")
+
+
+@pytest.mark.parametrize("name", ["grpc_tools/protoc.py", "grpc_tools.py", "sitecustomize.py", "said", "compiled"])
+def test_names_of_programs_and_of_own_files_are_names_only(name: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    files = compiled({"a.proto": ORDERS, name: f"open({str(trace)!r}, 'w')"}, "a.proto")
+    assert "a.proto" in [each.name for each in files.file]
+    assert not trace.exists()
+
+
+def test_a_protoc_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = recorded(monkeypatch)
+    monkeypatch.setattr(protoc, "COMMAND", (sys.executable, "-c", "while True: pass"))
+    monkeypatch.setattr(protoc, "TIME_LIMIT_S", 0.1)
+    with pytest.raises(ValueError, match="protoc was not ready after"):
+        compiled({"a.proto": ORDERS}, "a.proto")
+    assert [each.returncode for each in started] == [-9]
+
+
+def test_a_protoc_that_crashes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protoc, "COMMAND", (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"))
+    with pytest.raises(ValueError, match="protoc ended with status -9"):
+        compiled({"a.proto": ORDERS}, "a.proto")
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """The processes that start from now on."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    return started
+
+
+def test_spoiled_proto_texts_raise_nothing_else() -> None:
     chance = random.Random(9)
-    for cut in range(len(FULL)):
-        with suppress(ValueError):
-            parsed_file(FULL[:cut])
-    for _ in range(3000):
+    for _ in range(25):
         spoiled = list(FULL)
         for _ in range(chance.randint(1, 4)):
             spoiled[chance.randrange(len(spoiled))] = chance.choice("{}[]()<>=;\"'/*. 0a\n-\ud800")
         with suppress(ValueError):
-            parsed_file("".join(spoiled))
+            compiled({"full.proto": "".join(spoiled), "dir/other.proto": OTHER}, "full.proto")
 
 
 # --- bytes of attackers -------------------------------------------------------------------------------------------
 
 
 def decoder() -> Decoder:
-    from kafkapy_console.records.registry import Schema
-    from kafkapy_console.records.schemas import _add_well_known, _avro, _protobuf_codec
-
     schemas = Schemas(None)
     schemas.registry = object()  # type: ignore[assignment]  # nothing is asked: all schemas are loaded
     schemas._codecs[1] = _avro(Schema(1, "AVRO", json.dumps(AVRO)), {})
-    pool = descriptor_pool.DescriptorPool()
-    _add_well_known(pool)
-    pool.Add(protobuf_file())
-    schemas._codecs[2] = _protobuf_codec(Schema(2, "PROTOBUF", ""), pool, protobuf_file())
+    schemas._codecs[2] = _compiled_codec(Schema(2, "PROTOBUF", ORDERS), {"orders.proto": ORDERS}, "orders.proto")
     return Decoder(schemas)
 
 

@@ -112,14 +112,6 @@ class Registry:
 
         return await self._cache.get(("id", schema_id), FOREVER_S, read)
 
-    async def serialized(self, schema_id: int) -> str:
-        """A Protobuf schema of an id as a FileDescriptorProto in base64."""
-
-        async def read() -> str:
-            return str((await self._ask("GET", f"/schemas/ids/{schema_id}", format="serialized"))["schema"])
-
-        return await self._cache.get(("serialized", schema_id), FOREVER_S, read)
-
     async def subjects(self, *, with_deleted: bool = False) -> list[str]:
         """The names of all subjects, sorted; also of those that are deleted, but not permanently."""
 
