@@ -1,7 +1,7 @@
 """A schema registry of tests with the part of Confluent's REST API that the console uses.
 
-Karapace is in no package registry, so this stands in for it: it keeps schemas, and checks no compatibility.
-Protobuf schemas are given in serialized form, as Confluent's registry gives them.
+Karapace is in no package registry, so this stands in for it: it keeps schemas, and checks no compatibility. The tests
+run on a real registry, too, when KAFKAPY_TEST_REGISTRY names one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ class Registry:
     def __init__(self) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
         self.subjects: dict[str, dict[int, int]] = {}
+        self.gone: dict[str, dict[int, int]] = {}
+        """Versions that are deleted, but not permanently."""
         self.levels: dict[str | None, str] = {None: "BACKWARD"}
-        self.serialized: dict[int, str] = {}
         self.refused: list[str] = []
         """Reasons with which the next schemas are not compatible."""
+        self.dropped = 0
+        """Requests whose connection closes without an answer."""
         self.requests: list[str] = []
         self.url = ""
 
@@ -37,6 +40,12 @@ class Registry:
             versions[max(versions, default=0) + 1] = number
         return number
 
+    def versions(self, subject: str) -> list[int]:
+        return list(self.subjects[subject])
+
+    def level(self, subject: str) -> str:
+        return self.levels[subject]
+
     def version(self, subject: str, version: str) -> dict[str, Any]:
         versions = self.subjects[subject]
         number = max(versions) if version == "latest" else int(version)
@@ -45,13 +54,12 @@ class Registry:
     def answer(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
         match method, path:
             case "GET", ["schemas", "ids", number]:
-                found = self.schemas[int(number)]
-                if query.get("format") == ["serialized"]:
-                    return 200, {**found, "schema": self.serialized[int(number)]}
-                return 200, found
+                return 200, self.schemas[int(number)]
             case "GET", ["subjects"]:
-                return 200, list(self.subjects)
+                return 200, list({**self.subjects, **(self.gone if query.get("deleted") else {})})
             case "GET", ["subjects", subject, "versions"]:
+                if query.get("deleted") and subject in self.gone:
+                    return 200, list({**self.gone[subject], **self.subjects.get(subject, {})})
                 return 200, list(self.subjects[subject])
             case "GET", ["subjects", subject, "versions", version]:
                 return 200, self.version(subject, version)
@@ -71,10 +79,14 @@ class Registry:
                 return 200, body
             case "DELETE", ["subjects", subject]:
                 if query.get("permanent") == ["true"]:
-                    return 200, []
-                return 200, list(self.subjects.pop(subject))
+                    return 200, list(self.gone.pop(subject))
+                self.gone.setdefault(subject, {}).update(found := self.subjects.pop(subject))
+                return 200, list(found)
             case "DELETE", ["subjects", subject, "versions", version]:
-                del self.subjects[subject][int(version)]
+                if query.get("permanent") == ["true"]:
+                    del self.gone[subject][int(version)]
+                else:
+                    self.gone.setdefault(subject, {})[int(version)] = self.subjects[subject].pop(int(version))
                 return 200, int(version)
         return 405, {"message": "no such method"}
 
@@ -92,6 +104,10 @@ def registry() -> Iterator[Registry]:
             parts = urlsplit(self.path)
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             kept.requests.append(f"{self.command} {self.path}")
+            if kept.dropped:
+                kept.dropped -= 1
+                self.close_connection = True
+                return
             path = [unquote(part) for part in parts.path.split("/") if part]
             try:
                 status, answer = kept.answer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -45,6 +46,12 @@ READ = [lag(0, 9, 9, ann), lag(1, 9, 9, ann), lag(2, 9, 9, bob), lag(3, 9, 9, bo
 
 def test_a_group_without_a_problem() -> None:
     assert said(group("Stable", [ann, bob], READ)).startswith("[ok] The group is stable")
+
+
+def test_members_of_other_programs_are_not_idle() -> None:
+    found = said(replace(group("Stable", [member("sr-1")], []), protocol_type="sr"))
+    assert "their protocol is sr" in found
+    assert "no partition" not in found
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError, ConsoleError
 from kafkapy_console.pages.topics import pages_of
+from kafkapy_console.records.registry import Reference
 from kafkapy_console.settings import Level
 from kafkapy_console.text import url_part
 from kafkapy_console.web import Form, Visit, action, page
@@ -27,7 +28,10 @@ async def subjects(visit: Visit) -> Response:
     """A page of the subjects with their newest version."""
     registry = visit.console.needed_registry()
     search = visit.query.text("q")
-    found = [each for each in visit.session.access.visible(await registry.subjects()) if search.lower() in each.lower()]
+    deleted = bool(visit.query.text("deleted"))
+    live = await registry.subjects()
+    names = await registry.subjects(with_deleted=True) if deleted else live
+    found = [each for each in visit.session.access.visible(names) if search.lower() in each.lower()]
     bounds = pages_of(visit, len(found), 25)
     names = found[bounds["start"] : bounds["end"]]
     newest = await asyncio.gather(*(registry.version(each, "latest") for each in names), return_exceptions=True)
@@ -35,7 +39,7 @@ async def subjects(visit: Visit) -> Response:
     rows = [(name, None if isinstance(each, BaseException) else each) for name, each in zip(names, newest, strict=True)]
     return visit.render(
         "fragments/subjects.html" if visit.is_fragment else "subjects.html",
-        rows=rows, q=search, level=level, levels=LEVELS, kinds=KINDS, **bounds,
+        rows=rows, live=set(live), q=search, deleted=deleted, level=level, levels=LEVELS, kinds=KINDS, **bounds,
     )  # fmt: skip
 
 
@@ -85,16 +89,31 @@ async def register(visit: Visit, form: Form) -> Response:
             json.loads(text)
         except ValueError as error:
             raise BadInputError(f"The schema is no JSON: {error}") from None
-    problems = await registry.check(name, kind, text)
+    references = _references(form.raw("references"))
+    problems = await registry.check(name, kind, text, references)
     if problems:
-        raise BadInputError("The schema is not compatible: " + "; ".join(problems[:5]))
+        level, _ = await registry.compatibility(name)
+        raise BadInputError(f"The schema is not compatible ({level}): " + "; ".join(problems[:5]))
     if form.text("only_check"):
         visit.flash(f"The schema is compatible with subject {name}. Nothing was registered.")
         return visit.redirect("/schemas")
-    schema_id = await registry.register(name, kind, text)
+    schema_id = await registry.register(name, kind, text, references)
     visit.audit("register schema", name, id=schema_id)
     visit.flash(f"Schema {schema_id} is registered under {name}.")
     return visit.redirect(f"/schemas/{url_part(name)}")
+
+
+def _references(text: str) -> list[Reference]:
+    """The lines "name subject version" of the form. BadInputError for another line."""
+    found = []
+    for line in text.splitlines():
+        parts = line.split()
+        if not parts:
+            continue
+        if len(parts) != 3:
+            raise BadInputError(f"A reference is a name, a subject and a version, not {line.strip()[:200]}.")
+        found.append((parts[0], parts[1], number(parts[2], "Version", 1, 2**31 - 1)))
+    return found
 
 
 async def set_level(visit: Visit, form: Form) -> Response:
@@ -114,9 +133,12 @@ async def delete_form(visit: Visit) -> Response:
     registry = visit.console.needed_registry()
     name = visit.path("subject")
     visit.require(Level.ADMIN, name)
-    versions = await registry.versions(name)
+    versions = await registry.versions(name, with_deleted=True)
+    gone = name not in await registry.subjects()
+    if not gone:
+        versions = await registry.versions(name)
     wanted = number(visit.query.text("version"), "Version", 1, 2**31 - 1, 0)
-    return visit.render("schema_delete.html", name=name, versions=versions, wanted=wanted)
+    return visit.render("schema_delete.html", name=name, versions=versions, wanted=wanted, gone=gone)
 
 
 async def delete(visit: Visit, form: Form) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -13,11 +13,14 @@ import httpx
 from kafkapy_console.errors import BadInputError, RemoteServiceError
 from kafkapy_console.services.cache import Cache
 
-__all__ = ["Registry", "Schema", "rest"]
+__all__ = ["Reference", "Registry", "Schema", "rest"]
 
 FOREVER_S = 10 * 365 * 86_400.0
 """A schema id never gets another schema."""
 SUBJECTS_S = 3
+
+Reference = tuple[str, str, int]
+"""The name by which a schema refers to another one, the other's subject and its version."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,7 @@ class Schema:
     id: int
     kind: str
     text: str
-    references: tuple[tuple[str, str, int], ...] = ()
-    """(name, subject, version) of each."""
+    references: tuple[Reference, ...] = ()
     subject: str = ""
     version: int = 0
 
@@ -57,7 +59,13 @@ async def rest(
     try:
         # httpx drops the query of an address beside empty params.
         given = {name: value for name, value in arguments.items() if value}
-        response = await http.request(method, url, auth=auth, json=body, **given)
+        try:
+            response = await http.request(method, url, auth=auth, json=body, **given)
+        except (httpx.ReadError, httpx.RemoteProtocolError):
+            # The service may close a kept connection just as it is used again.
+            if method != "GET":
+                raise
+            response = await http.request(method, url, auth=auth, json=body, **given)
     except httpx.HTTPError as error:
         raise RemoteServiceError(f"{what} at {url} gives no answer ({type(error).__name__}).") from None
     try:
@@ -104,25 +112,17 @@ class Registry:
 
         return await self._cache.get(("id", schema_id), FOREVER_S, read)
 
-    async def serialized(self, schema_id: int) -> str:
-        """A Protobuf schema of an id as a FileDescriptorProto in base64."""
-
-        async def read() -> str:
-            return str((await self._ask("GET", f"/schemas/ids/{schema_id}", format="serialized"))["schema"])
-
-        return await self._cache.get(("serialized", schema_id), FOREVER_S, read)
-
-    async def subjects(self) -> list[str]:
-        """The names of all subjects, sorted."""
+    async def subjects(self, *, with_deleted: bool = False) -> list[str]:
+        """The names of all subjects, sorted; also of those that are deleted, but not permanently."""
 
         async def read() -> list[str]:
-            return sorted(await self._ask("GET", "/subjects"))
+            return sorted(await self._ask("GET", "/subjects", **_deleted(with_deleted)))
 
-        return await self._cache.get("subjects", SUBJECTS_S, read)
+        return await self._cache.get(("subjects", with_deleted), SUBJECTS_S, read)
 
-    async def versions(self, subject: str) -> list[int]:
-        """The versions of a subject, ascending."""
-        return sorted(await self._ask("GET", f"/subjects/{address_part(subject)}/versions"))
+    async def versions(self, subject: str, *, with_deleted: bool = False) -> list[int]:
+        """The versions of a subject, ascending; also those that are deleted, but not permanently."""
+        return sorted(await self._ask("GET", f"/subjects/{address_part(subject)}/versions", **_deleted(with_deleted)))
 
     async def version(self, subject: str, version: int | str) -> Schema:
         """One version of a subject; "latest" is one, too."""
@@ -140,13 +140,13 @@ class Registry:
         found = await self._ask("GET", "/config")
         return str(found.get("compatibilityLevel") or found.get("compatibility")), False
 
-    async def check(self, subject: str, kind: str, text: str) -> list[str]:
+    async def check(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> list[str]:
         """The reasons why a schema is not compatible with the newest version; [] for one that is."""
         try:
             found = await self._ask(
                 "POST",
                 f"/compatibility/subjects/{address_part(subject)}/versions/latest",
-                {"schema": text, "schemaType": kind},
+                _body(kind, text, references),
                 verbose="true",
             )
         except RemoteServiceError as error:
@@ -159,11 +159,10 @@ class Registry:
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    async def register(self, subject: str, kind: str, text: str, references: Any = ()) -> int:
+    async def register(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> int:
         """The id of a schema that becomes a version of the subject."""
-        body = {"schema": text, "schemaType": kind, **({"references": list(references)} if references else {})}
-        found = await self._ask("POST", f"/subjects/{address_part(subject)}/versions", body)
-        self._cache.drop("subjects")
+        found = await self._ask("POST", f"/subjects/{address_part(subject)}/versions", _body(kind, text, references))
+        self._subjects_changed()
         return int(found["id"])
 
     async def set_compatibility(self, subject: str | None, level: str) -> None:
@@ -172,12 +171,31 @@ class Registry:
         await self._ask("PUT", path, {"compatibility": level})
 
     async def delete(self, subject: str, version: int | None = None, *, permanent: bool = False) -> None:
-        """Deletes a version, or the subject; a permanent deletion follows a soft one."""
+        """Deletes a version, or the subject; a permanent deletion follows a soft one, which may be of earlier."""
         path = f"/subjects/{address_part(subject)}" + ("" if version is None else f"/versions/{version}")
-        await self._ask("DELETE", path)
+        try:
+            await self._ask("DELETE", path)
+        except RemoteServiceError as error:
+            if not permanent or error.remote_status != 404:
+                raise
         if permanent:
             await self._ask("DELETE", path, permanent="true")
-        self._cache.drop("subjects")
+        self._subjects_changed()
+
+    def _subjects_changed(self) -> None:
+        self._cache.drop(("subjects", False), ("subjects", True))
+
+
+def _deleted(wanted: bool) -> dict[str, str]:
+    return {"deleted": "true"} if wanted else {}
+
+
+def _body(kind: str, text: str, references: Sequence[Reference]) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": text, "schemaType": kind}
+    if references:
+        names = ("name", "subject", "version")
+        body["references"] = [dict(zip(names, each, strict=True)) for each in references]
+    return body
 
 
 def _schema(found: Mapping[str, Any], schema_id: int | None = None) -> Schema:

@@ -1,4 +1,4 @@
-"""Decoders and encoders of schemas: Avro by fastavro, Protobuf by its own library, JSON Schema as JSON.
+"""Decoders and encoders of schemas: Avro by fastavro, Protobuf by protoc and its library, JSON Schema as JSON.
 
 A framed value is a zero byte, the schema's id in four bytes, and the data. Protobuf has a list of indexes between them
 that names the message. Source: the wire format of Confluent's serializers.
@@ -6,7 +6,7 @@ that names the message. Source: the wire format of Confluent's serializers.
 
 from __future__ import annotations
 
-import base64
+import asyncio
 import io
 import json
 import struct
@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
 from kafkapy_console.errors import BadInputError, ConsoleError
+from kafkapy_console.records.protoc import compiled
 from kafkapy_console.records.registry import Registry, Schema
 
 __all__ = ["FRAME", "Codec", "Schemas", "framed_id"]
@@ -117,31 +118,24 @@ class Schemas:
             fastavro.parse_schema(json.loads(found.text), named_schemas=named)
 
     async def _protobuf(self, schema: Schema) -> Codec:
-        assert self.registry is not None
-        pool = descriptor_pool.DescriptorPool()
-        _add_well_known(pool)
-        main = await self._add_file(pool, schema, f"schema-{schema.id}.proto", set())
-        return _protobuf_codec(schema, pool, main)
-
-    async def _add_file(
-        self, pool: descriptor_pool.DescriptorPool, schema: Schema, name: str, seen: set[str]
-    ) -> descriptor_pb2.FileDescriptorProto:
-        assert self.registry is not None
-        for reference, subject, version in schema.references:
-            if reference in seen:
-                continue
-            seen.add(reference)
-            if len(seen) > MOST_REFERENCES:
-                raise ConsoleError(f"Schema {schema.id} refers to more than {MOST_REFERENCES} schemas.")
-            await self._add_file(pool, await self.registry.version(subject, version), reference, seen)
-        file = descriptor_pb2.FileDescriptorProto()
+        name = f"schema-{schema.id}.proto"
+        files = {name: schema.text}
+        await self._protobuf_references(schema, files)
         try:
-            file.ParseFromString(base64.b64decode(await self.registry.serialized(schema.id), validate=True))
-        except (ValueError, message.DecodeError):
-            raise ConsoleError("The schema registry does not give Protobuf schemas in serialized form.") from None
-        file.name = name
-        pool.Add(file)
-        return file
+            return await asyncio.to_thread(_compiled_codec, schema, files, name)
+        except (ValueError, TypeError) as error:
+            raise ConsoleError(f"Protobuf schema {schema.id} cannot be used: {error}") from None
+
+    async def _protobuf_references(self, schema: Schema, files: dict[str, str]) -> None:
+        assert self.registry is not None
+        for name, subject, version in schema.references:
+            if name in files:
+                continue
+            if len(files) > MOST_REFERENCES:
+                raise ConsoleError(f"Schema {schema.id} refers to more than {MOST_REFERENCES} schemas.")
+            found = await self.registry.version(subject, version)
+            files[name] = found.text
+            await self._protobuf_references(found, files)
 
 
 # --- Avro ---------------------------------------------------------------------------------------------------------
@@ -168,21 +162,15 @@ def _avro(schema: Schema, named: dict[str, Any]) -> Codec:
 # --- Protobuf -----------------------------------------------------------------------------------------------------
 
 
-def _add_well_known(pool: descriptor_pool.DescriptorPool) -> None:
-    from google.protobuf import (
-        any_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
-
-    for module in (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
-        file = descriptor_pb2.FileDescriptorProto()
-        module.DESCRIPTOR.CopyToProto(file)
-        pool.Add(file)
+def _compiled_codec(schema: Schema, files: dict[str, str], name: str) -> Codec:
+    """The codec of the file of this name. ValueError or TypeError for texts that are not valid."""
+    pool = descriptor_pool.DescriptorPool()
+    main = descriptor_pb2.FileDescriptorProto()
+    for each in compiled(files, name).file:
+        pool.Add(each)
+        if each.name == name:
+            main = each
+    return _protobuf_codec(schema, pool, main)
 
 
 def _protobuf_codec(

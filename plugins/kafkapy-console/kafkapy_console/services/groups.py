@@ -94,6 +94,8 @@ class Group:
     members: Sequence[Member]
     lags: Sequence[Lag] = ()
     error: str | None = None
+    protocol_type: str = ""
+    """consumer; "sr" of schema registries, "connect": their members read no partitions."""
 
     @property
     def total_lag(self) -> int | None:
@@ -155,13 +157,16 @@ class Groups:
         """Descriptions with lag, in the given order. The error of one group is in its row."""
         admin = await self._clients.admin()
         kinds = {str(each["group_id"]): _kind(each) for each in listed}
+        protocol_types = {str(each["group_id"]): str(each.get("protocol_type") or "") for each in listed}
         shared = [name for name, kind in kinds.items() if kind == "share"]
         plain = [name for name, kind in kinds.items() if kind in ("classic", "consumer", "")]
         groups: dict[str, Group] = {}
         if plain:
             for name, found in (await admin.describe_consumer_groups(plain)).items():
                 groups[name] = (
-                    _described(found) if isinstance(found, ConsumerGroupDescription) else _failed(name, found)
+                    _described(found, protocol_types[name])
+                    if isinstance(found, ConsumerGroupDescription)
+                    else _failed(name, found)
                 )
         for name in shared:
             try:
@@ -249,7 +254,7 @@ def _kind(listed: Mapping[str, Any]) -> str:
     return kind if kind in ("classic", "consumer", "share", "streams") else ""
 
 
-def _described(found: ConsumerGroupDescription) -> Group:
+def _described(found: ConsumerGroupDescription, protocol_type: str) -> Group:
     members = [
         Member(
             each.member_id,
@@ -273,6 +278,7 @@ def _described(found: ConsumerGroupDescription) -> Group:
         found.group_epoch,
         found.assignment_epoch,
         members,
+        protocol_type=protocol_type,
     )
 
 
@@ -375,6 +381,12 @@ def _about_members(group: Group) -> Iterable[Reason]:
     if not group.members:
         if group.lags and group.state != "Dead":
             yield Reason("warn", "Nobody reads: the group has committed offsets and no members.")
+        return
+    if group.protocol_type not in ("", "consumer"):
+        yield Reason(
+            "info",
+            f"The members agree on something else than partitions: their protocol is {group.protocol_type}.",
+        )
         return
     idle = [each for each in group.members if not each.assignment and not each.moving]
     if idle and not group.rebalancing:
