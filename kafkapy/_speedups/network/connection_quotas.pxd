@@ -47,7 +47,7 @@ cdef cppclass ConnectionQuotasState:
     int64_t windows
     int64_t window_ms
     vector[ListenerQuota] listeners
-    int protected_listener      # index of the inter-broker listener when exempt, else -1
+    int64_t protected_listener  # atomic; index of the inter-broker listener when exempt, else -1
     int64_t per_ip_limit
     unordered_map[string, int64_t] per_ip_overrides
     unordered_map[string, int64_t] per_ip

@@ -6,6 +6,8 @@ from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 
 from kafkapy._speedups.base.posix cimport (
+    atomic_load,
+    atomic_store,
     eventfd_write,
     monotonic_ns,
     pthread_mutex_destroy,
@@ -40,7 +42,7 @@ cdef int64_t quota_wait(ConnectionQuotasState* q, int listener, int event_fd, in
     cdef size_t i
     pthread_mutex_lock(&q.mutex)
     own = &q.listeners[listener]
-    if own.count >= own.limit or (q.count >= q.limit and listener != q.protected_listener):
+    if own.count >= own.limit or (q.count >= q.limit and listener != atomic_load(&q.protected_listener)):
         for i in range(q.waiting_fds.size()):
             if q.waiting_fds[i] == event_fd:
                 break
@@ -114,7 +116,7 @@ cdef Admission quota_admit(ConnectionQuotasState* q, int listener, const string&
     cdef Admission admission = CONNECTION_ADMITTED
     pthread_mutex_lock(&q.mutex)
     own = &q.listeners[listener]
-    if listener != q.protected_listener:
+    if listener != atomic_load(&q.protected_listener):
         throttle_ms = record_creation(q, &q.creation, now_ms)
     throttle_ms = max(throttle_ms, record_creation(q, &own.creation, now_ms))
     if throttle_ms > 0:
@@ -201,7 +203,7 @@ cdef class ConnectionQuotas:
         self.state = new ConnectionQuotasState()
         pthread_mutex_init(&self.state.mutex, NULL)
         self.state.limit = self.state.per_ip_limit = 0x7FFFFFFF
-        self.state.protected_listener = inter_broker_listener if listeners > 1 else -1
+        atomic_store(&self.state.protected_listener, inter_broker_listener if listeners > 1 else -1)
         quota.limit = 0x7FFFFFFF
         quota.count = 0
         quota.wait_until_ns = quota.throttled_ms = quota.throttled_address_ms = 0
@@ -282,7 +284,7 @@ cdef class ConnectionQuotas:
         if not -1 <= listener < <int>self.state.listeners.size():
             raise IndexError(f"no listener {listener}")
         pthread_mutex_lock(&self.state.mutex)
-        self.state.protected_listener = listener
+        atomic_store(&self.state.protected_listener, listener)
         wake_acceptors(self.state)
         pthread_mutex_unlock(&self.state.mutex)
 

@@ -162,7 +162,7 @@ cdef void make_room(ProcessorState* p) noexcept nogil:
     cdef KafkaChannel* channel = p.selector.oldest
     if not quota_exceeded(p.registry.quotas):
         return
-    while channel != NULL and channel.info.listener_index == p.registry.quotas.protected_listener:
+    while channel != NULL and channel.info.listener_index == atomic_load(&p.registry.quotas.protected_listener):
         channel = channel.newer
     if channel != NULL:
         channel_close(p, channel, CLOSED_EXCESS)
@@ -193,7 +193,7 @@ cdef void add_connection(ProcessorState* p, ConnectionInfo* info, int fd) noexce
         return
     p.channels[info.id] = channel
     atomic_store(&p.connections, p.channels.size())
-    if info.listener_index == p.registry.quotas.protected_listener:
+    if info.listener_index == atomic_load(&p.registry.quotas.protected_listener):
         make_room(p)
     stage_begun(p, channel)
 
