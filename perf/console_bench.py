@@ -86,6 +86,7 @@ def search(url: str) -> None:
 
     def look() -> None:
         with httpx.Client(base_url=url, timeout=600) as http:
+            pages.append(page_ms(http, "/topics"))
             while not over.wait(1):
                 pages.append(page_ms(http, "/topics"))
 

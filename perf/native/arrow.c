@@ -117,17 +117,23 @@ static inline void add(column *c, const uint8_t *from, int64_t n) {
     c->ends[++c->rows] = (int32_t)c->size;
 }
 
+/* Reads a record's length, attributes, timestamp and offset; p is at its key then. */
+static const uint8_t *record_end(const uint8_t **p) {
+    int64_t length = varint(p);
+    const uint8_t *end = *p + length;
+    (*p)++;
+    varint(p);
+    varint(p);
+    return end;
+}
+
 static void columns_of(const batch *b) {
     const uint8_t *p = b->records;
     column k = key, v = value;
     if (k.size + v.size + b->records_size > column_room) k.size = k.rows = v.size = v.rows = 0;
     for (int i = 0; i < b->count; i++) {
-        int64_t length = varint(&p), n;
-        const uint8_t *end = p + length;
-        p++;
-        varint(&p);
-        varint(&p);
-        n = varint(&p);
+        const uint8_t *end = record_end(&p);
+        int64_t n = varint(&p);
         add(&k, p, n);
         p += n > 0 ? n : 0;
         n = varint(&p);
@@ -144,12 +150,8 @@ static void walk(const batch *b) {
     const uint8_t *p = b->records;
     uint64_t sum = 0;
     for (int i = 0; i < b->count; i++) {
-        int64_t length = varint(&p), n;
-        const uint8_t *end = p + length;
-        p++;
-        varint(&p);
-        varint(&p);
-        n = varint(&p);
+        const uint8_t *end = record_end(&p);
+        int64_t n = varint(&p);
         p += n > 0 ? n : 0;
         sum += (uint64_t)(n + varint(&p));
         p = end;

@@ -152,6 +152,22 @@ static inline uint8_t *room_for(uint8_t *w, const uint8_t *end, size_t n) {
     return w;
 }
 
+/* An answer's throttle time and how many topics it has, as the request says. */
+static inline int32_t answer_topics(cursor *r, uint8_t **w, const uint8_t *end) {
+    int32_t topics = take32(r);
+    room_for(*w, end, 8);
+    put32(*w, 0); put32(*w + 4, (uint32_t)topics); *w += 8;
+    return topics;
+}
+
+/* A topic of an answer, and how many partitions it has. */
+static inline int32_t answer_partitions(cursor *r, uint8_t **w, const uint8_t *end, text topic) {
+    int32_t partitions = take32(r);
+    *w = put_text(room_for(*w, end, 2 + (size_t)topic.size + 4), topic);
+    put32(*w, (uint32_t)partitions); *w += 4;
+    return partitions;
+}
+
 /* OffsetCommit version 7 behind the request's header: puts the records into the batch, and the body of the reply at w. Gives its end. */
 static inline uint8_t *commit_offsets(cursor r, uint8_t *w, const uint8_t *end) {
     text group = take_name(&r);
@@ -159,14 +175,10 @@ static inline uint8_t *commit_offsets(cursor r, uint8_t *w, const uint8_t *end) 
     take_text(&r);                                                  /* member id */
     take_text(&r);                                                  /* instance id */
     group_entry *g = find_group(group, 1);
-    int32_t topics = take32(&r);
-    room_for(w, end, 8);
-    put32(w, 0); put32(w + 4, (uint32_t)topics); w += 8;            /* throttle time */
+    int32_t topics = answer_topics(&r, &w, end);
     for (; topics > 0; topics--) {
         text topic = take_name(&r);
-        int32_t partitions = take32(&r);
-        w = put_text(room_for(w, end, 2 + (size_t)topic.size + 4), topic);
-        put32(w, (uint32_t)partitions); w += 4;
+        int32_t partitions = answer_partitions(&r, &w, end, topic);
         for (; partitions > 0; partitions--) {
             int32_t partition = take32(&r);
             int64_t offset = take64(&r);
@@ -184,14 +196,10 @@ static inline uint8_t *commit_offsets(cursor r, uint8_t *w, const uint8_t *end) 
 /* OffsetFetch version 5, in the same way, from the table. */
 static inline uint8_t *fetch_offsets(cursor r, uint8_t *w, const uint8_t *end) {
     group_entry *g = find_group(take_name(&r), 0);
-    int32_t topics = take32(&r);
-    room_for(w, end, 8);
-    put32(w, 0); put32(w + 4, (uint32_t)topics); w += 8;
+    int32_t topics = answer_topics(&r, &w, end);
     for (; topics > 0; topics--) {
         text topic = take_name(&r);
-        int32_t partitions = take32(&r);
-        w = put_text(room_for(w, end, 2 + (size_t)topic.size + 4), topic);
-        put32(w, (uint32_t)partitions); w += 4;
+        int32_t partitions = answer_partitions(&r, &w, end, topic);
         for (; partitions > 0; partitions--) {
             int32_t partition = take32(&r);
             const offset_entry *o = find_offset(g, topic, partition, 0);

@@ -543,8 +543,8 @@ cdef class ArrowColumns:
         """Adds records of the entered batch, for which the chunk has room, and of the batches behind it while these fit
         into the chunk and take no Python object. Returns how many.
 
-        Between two batches nothing else happens: what does costs more than its instructions, because the memory that
-        the copies wait for is not asked for meanwhile.
+        The loop does nothing else between two batches: work there costs more than its instructions, because the CPU
+        asks for no memory of the next copies meanwhile.
         """
         cdef int64_t taken = 0
         cdef int64_t size = chunk_bytes_of(chunk)

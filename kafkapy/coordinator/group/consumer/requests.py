@@ -69,9 +69,7 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, as
         require(not is_blank(request.instance_id), "InstanceId can't be empty.")
     if request.rack_id is not None:
         require(not is_blank(request.rack_id), "RackId can't be empty.")
-    if epoch > JOIN_EPOCH:
-        pass
-    elif epoch == JOIN_EPOCH:
+    if epoch == JOIN_EPOCH:
         require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
         require(request.topic_partitions == [], "TopicPartitions must be empty when (re-)joining.")
         require(
@@ -80,7 +78,7 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, as
         )
     elif epoch == LEAVE_GROUP_STATIC_EPOCH:
         require(request.instance_id is not None, "InstanceId can't be null.")
-    else:
+    elif epoch < JOIN_EPOCH:
         require(epoch > LEAVE_GROUP_STATIC_EPOCH, "MemberEpoch is invalid.")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise error_for(

@@ -133,10 +133,8 @@ async def delete_form(visit: Visit) -> Response:
     registry = visit.console.needed_registry()
     name = visit.path("subject")
     visit.require(Level.ADMIN, name)
-    versions = await registry.versions(name, with_deleted=True)
     gone = name not in await registry.subjects()
-    if not gone:
-        versions = await registry.versions(name)
+    versions = await registry.versions(name, with_deleted=gone)
     wanted = number(visit.query.text("version"), "Version", 1, 2**31 - 1, 0)
     return visit.render("schema_delete.html", name=name, versions=versions, wanted=wanted, gone=gone)
 
