@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -330,6 +330,34 @@ def test_the_storage_backend_of_the_documentation_keeps_what_retention_deletes(t
         starts = admin.list_partition_offsets({place: ListOffsetsTimestamp.EARLIEST})
         assert ends[place].offset == 10
         assert starts[place].offset == len(archived)
+
+
+def test_a_server_without_given_plugins_reads_the_keys_of_the_installed_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    started: list[int] = []
+
+    class Counting(Numbered):
+        @hookimpl
+        def broker_started(self, broker):
+            started.append(broker.config["numbered.n"])
+
+    def load(disabled: Sequence[str] = ()) -> PluginManager:
+        assert list(disabled) == ["other"]
+        plugins = installed(disabled)
+        plugins.register(Counting(), "counting")
+        return plugins
+
+    keys = {"broker.id": "1", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), **SINGLE_NODE}
+    keys |= {"kafkapy.plugins.disabled": "other", "numbered.n": "7"}
+    installed = PluginManager.load
+    monkeypatch.setattr(PluginManager, "load", load)
+    with pytest.raises(ConfigError, match=r"numbered\.n"):
+        KafkaServer(BrokerConfig(keys | {"numbered.n": "few"}))
+    with KafkaServer(BrokerConfig(keys)):
+        pass
+    assert started == [7]
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
 # --- events -------------------------------------------------------------------------------------------------------

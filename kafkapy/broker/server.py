@@ -108,9 +108,13 @@ class KafkaServer:
         rebuild_metadata: bool = False,
         added_users: Sequence[AddedUser] = (),
     ) -> None:
-        """`rebuild_metadata`: the start writes the log directories' topics into the metadata store.
+        """`plugins`: None loads those that are installed, and reads their keys of the configuration too.
+
+        `rebuild_metadata`: the start writes the log directories' topics into the metadata store.
 
         `added_users`: SCRAM users that the start adds when they are missing.
+
+        Raises PluginError when a plugin does not load, and ConfigError for a value of a plugin's key.
         """
         self._broker = Broker(
             config, plugins, self._stop_failed, rebuild_metadata=rebuild_metadata, added_users=added_users

@@ -139,6 +139,10 @@ class BrokerConfig:
             self.definition,
         )
 
+    def with_definition(self, definition: ConfigDef) -> BrokerConfig:
+        """The same settings read by another definition: by that of plugins, for instance. ConfigError."""
+        return BrokerConfig(self.static, self.dynamic, self.dynamic_default, definition)
+
     # --- reading ----------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Any:

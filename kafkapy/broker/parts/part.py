@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -89,7 +88,11 @@ class Broker:
         rebuild_metadata: bool = False,
         added_users: Sequence[AddedUser] = (),
     ) -> None:
+        if plugins is None:
+            plugins = PluginManager.load(config.get_list("kafkapy.plugins.disabled"))
+            config = config.with_definition(plugins.broker_config_def())
         self.config = config
+        self.plugins = plugins
         self.rebuild_metadata = rebuild_metadata
         """Whether the start writes the topics that the log directories hold into the metadata store."""
         self.added_users = added_users
@@ -102,12 +105,6 @@ class Broker:
         self.on_log_dir_failure: Callable[[Path, list[TopicPartition]], None] | None = None
         """Set when there are partitions that may lose their log."""
         self.stop_failed = stop_failed
-        self._plugins = plugins
-
-    @cached_property
-    def plugins(self) -> PluginManager:
-        """The plugins; loaded when they are first asked for."""
-        return self._plugins or PluginManager.load(self.config.get_list("kafkapy.plugins.disabled"))
 
     @property
     def has_sasl(self) -> bool:
