@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +35,13 @@ START = Metric("first_produce_s", "start to first accepted produce, ms", 1000, 0
 IDLE_RSS = Metric("idle_rss_mb", "idle RSS, MB", digits=1)
 LOAD_RSS = Metric("rss_under_load_mb", "RSS under load, MB", digits=1)
 START_CLEAN = Metric("start_clean_s", "clean start, s")
+START_KILLED = Metric("start_killed_s", "start after SIGKILL, s")
 
 COMMITS = Metric("commits_per_s", "commits/s", digits=0, less=False)
 CPU_COMMIT = Metric("cpu_us_per_commit", "broker CPU, µs/commit", digits=1)
 TRANSACTIONS = Metric("transactions_per_s", "transactions/s", digits=0, less=False)
 SETTLED = Metric("settled_s", "until all are in, s", digits=3)
+CPU_JOIN = Metric("cpu_s", "broker CPU, s", digits=3)
 
 RECORDS = Metric("records_per_s", "records/s", digits=0, less=False)
 CPU_RECORD = Metric("cpu_us_per_record", "broker CPU, µs/record", digits=2)
@@ -55,7 +58,7 @@ COLUMNS: dict[str, list[Metric]] = {
         Metric("metadata_us", "Metadata, µs", digits=0),
         Metric("stop_s", "clean stop, s"),
         START_CLEAN,
-        Metric("start_killed_s", "start after SIGKILL, s"),
+        START_KILLED,
         Metric("rss_mb", "RSS, MB", digits=0),
         Metric("descriptors", "descriptors", digits=0),
     ],
@@ -76,7 +79,7 @@ COLUMNS: dict[str, list[Metric]] = {
         Metric("cpu_us_per_transaction", "broker CPU, µs/transaction", digits=1),
         Metric("retries_per_transaction", "retries/transaction", digits=2),
         SETTLED,
-        Metric("cpu_s", "broker CPU, s", digits=3),
+        CPU_JOIN,
         Metric("generation", "generation", digits=0),
         Metric("requests", "requests", digits=0),
         P50,
@@ -115,33 +118,54 @@ class Floor:
     metric: Metric
     against: str
     bound: float
-    cell: str = ""  # part of the cell's name; all cells without it
+    cell: str = ""  # regular expression found in the cell's name; all cells without it
     mode: str = "pinned"
+    limit_reaches: bool | None = None
+    """True: only where the limit reaches AHEAD times Apache Kafka; False: only where it does not; None: everywhere."""
 
     @property
     def title(self) -> str:
         where = f" ({self.cell})" if self.cell else ""
         against = "best Apache Kafka" if self.against == APACHE else "the limit"
-        return f"{self.work} {self.metric.title.split(',')[0]}{where} vs {against}"
+        reached = {None: "", True: f", where the limit reaches {AHEAD}", False: ", where it does not"}
+        return f"{self.work} {self.metric.title}{where} vs {against}{reached[self.limit_reaches]}"
+
+    def names(self, cell: str) -> bool:
+        return re.search(self.cell, cell) is not None
 
     def holds(self, ratio: float) -> bool:
         return ratio <= self.bound if self.metric.less else ratio >= self.bound
 
 
+AHEAD = 1.5
+"""Throughput to be reached beside Apache Kafka."""
+
 FLOORS = [
-    Floor("W1", CPU_GB, APACHE, 0.6),
-    Floor("W1", CPU_GB, LIMIT, 1.4),
-    Floor("W2", CPU_REQUEST, APACHE, 0.4, "64 connections"),
-    Floor("W2", CPU_REQUEST, LIMIT, 1.6, "64 connections"),
-    Floor("W3", CPU_GB, APACHE, 0.8),
-    Floor("W3", CPU_GB, LIMIT, 1.2),
-    Floor("W1", THROUGHPUT, APACHE, 1.5),
-    Floor("W3", THROUGHPUT, APACHE, 1.5),
-    Floor("W4", P99, APACHE, 0.5, "50 %"),
-    Floor("W5", START_CLEAN, APACHE, 0.2, "10,000 partitions", "unpinned"),
+    Floor("W1", CPU_GB, APACHE, 0.3, "none"),
+    Floor("W1", CPU_GB, LIMIT, 1.1, "none"),
+    Floor("W1", CPU_GB, APACHE, 0.45, "lz4"),
+    Floor("W1", CPU_GB, LIMIT, 1.15, "lz4"),
+    Floor("W1", CPU_GB, APACHE, 0.55, "zstd"),
+    Floor("W1", CPU_GB, LIMIT, 1.15, "zstd"),
+    Floor("W1", THROUGHPUT, APACHE, AHEAD, limit_reaches=True),
+    Floor("W1", THROUGHPUT, LIMIT, 0.95, limit_reaches=False),
+    Floor("W2", CPU_REQUEST, APACHE, 0.24, "connections"),
+    Floor("W2", CPU_REQUEST, LIMIT, 1.15, "connections"),
+    Floor("W3", CPU_GB, APACHE, 0.72),
+    Floor("W3", CPU_GB, LIMIT, 1.08),
+    Floor("W3", THROUGHPUT, APACHE, AHEAD, limit_reaches=True),
+    Floor("W3", THROUGHPUT, LIMIT, 0.95, limit_reaches=False),
+    Floor("W4", P99, APACHE, 0.05, "50 %"),
+    Floor("W5", START_CLEAN, APACHE, 0.08, "10,000 partitions", "unpinned"),
+    Floor("W5", START_KILLED, APACHE, 0.08, "10,000 partitions", "unpinned"),
+    Floor("W6", START, APACHE, 0.08, mode="unpinned"),
+    Floor("W6", IDLE_RSS, APACHE, 0.11, mode="unpinned"),
+    Floor("W6", LOAD_RSS, APACHE, 0.08, mode="unpinned"),
     Floor("W7", COMMITS, APACHE, 1.5, "offset commits"),
     Floor("W7", CPU_COMMIT, APACHE, 0.4, "offset commits"),
     Floor("W7", CPU_COMMIT, LIMIT, 2.0, "offset commits"),
+    Floor("W7", SETTLED, APACHE, 0.6, "join"),
+    Floor("W7", CPU_JOIN, APACHE, 0.6, "join"),
     Floor("W9", CPU_GB, APACHE, 0.5),
     Floor("W9", CPU_REQUEST, APACHE, 0.5),
     Floor("W9", CPU_GB, LIMIT, 1.25),
@@ -155,9 +179,6 @@ FLOORS = [
     Floor("W11", RECORDS, APACHE, 1.5, "B records"),
     Floor("W11", CPU_RECORD, APACHE, 0.4),
     Floor("W11", P99, APACHE, 0.5, "paced"),
-    Floor("W6", START, APACHE, 0.1, mode="unpinned"),
-    Floor("W6", IDLE_RSS, APACHE, 0.15, mode="unpinned"),
-    Floor("W6", LOAD_RSS, APACHE, 0.2, mode="unpinned"),
 ]
 
 
@@ -284,12 +305,19 @@ def verdicts(results: Results) -> list[Verdict]:
     for floor in FLOORS:
         ratios = {}
         for cell, mode in cells(results, floor.work, floor.mode):
-            if floor.cell in cell:
-                value = ratio(results, floor.work, cell, mode, floor.metric, floor.against)
-                if value is not None:
-                    ratios[cell] = value
+            value = ratio(results, floor.work, cell, mode, floor.metric, floor.against)
+            if value is None or not floor.names(cell):
+                continue
+            if floor.limit_reaches in (None, _limit_is_ahead(results, floor.work, cell, mode, floor.metric)):
+                ratios[cell] = value
         found.append(Verdict(floor, ratios))
     return found
+
+
+def _limit_is_ahead(results: Results, work: str, cell: str, mode: str, metric: Metric) -> bool:
+    limit = reference(results, work, cell, mode, metric, LIMIT)
+    apache = reference(results, work, cell, mode, metric, APACHE)
+    return limit is not None and apache is not None and limit >= AHEAD * apache
 
 
 def number(value: float | None, metric: Metric) -> str:

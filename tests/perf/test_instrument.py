@@ -389,7 +389,7 @@ def stored_results() -> dict[str, object]:
     )
     peers.append({"name": "limit", "title": "the machine's limit", "version": "C", "status": "measured", "why": ""})
     rows = []
-    for cell, ours in (("64 KB", 0.5), ("1 MB", 0.7)):
+    for cell, ours in (("64 KB, none", 0.5), ("1 MB, none", 0.7)):
         rows += [
             row("W1", cell, "kafkapy", cpu_s_per_gb=[ours, ours * 3, ours / 3], gb_per_s=[1.6]),
             row("W1", cell, "apache-3.9", cpu_s_per_gb=[1.0], gb_per_s=[0.9]),
@@ -445,15 +445,35 @@ def test_works_stand_in_the_order_of_their_numbers():
 
 
 def test_floors_are_judged_by_the_worst_cell_against_the_best_apache():
-    verdicts = {verdict.floor.title: verdict for verdict in report.verdicts(json.loads(json.dumps(stored_results())))}
-    cpu = verdicts["W1 broker CPU vs best Apache Kafka"]
-    assert cpu.ratios == {"64 KB": 0.5, "1 MB": 0.7}
+    stored = json.loads(json.dumps(stored_results()))
+    verdicts = {verdict.floor.title: verdict for verdict in report.verdicts(stored)}
+    cpu = verdicts["W1 broker CPU, s/GB (none) vs best Apache Kafka"]
+    assert cpu.ratios == {"64 KB, none": 0.5, "1 MB, none": 0.7}
     assert (cpu.worst, cpu.words) == (0.7, "MISS")
-    assert verdicts["W1 broker CPU vs the limit"].words == "pass"
-    throughput = verdicts["W1 throughput vs best Apache Kafka"]
-    assert (throughput.worst, throughput.words) == (1.6, "pass")
-    assert verdicts["W6 start to first accepted produce vs best Apache Kafka"].words == "pass"
-    assert verdicts["W3 broker CPU vs the limit"].words == "not measured"
+    limit = verdicts["W1 broker CPU, s/GB (none) vs the limit"]
+    assert (limit.worst, limit.words) == (1.4, "MISS")
+    assert verdicts["W6 start to first accepted produce, ms vs best Apache Kafka"].words == "pass"
+    assert verdicts["W3 broker CPU, s/GB vs the limit"].words == "not measured"
+    assert len({floor.title for floor in report.FLOORS}) == len(report.FLOORS)
+
+
+@pytest.mark.parametrize(
+    ("limit", "ahead", "behind"),
+    [
+        (2.0, {"64 KB, none": 1.6, "1 MB, none": 1.6}, {}),
+        (1.5, {"64 KB, none": 1.6, "1 MB, none": 1.6}, {}),
+        (1.25, {}, {"64 KB, none": 1.28, "1 MB, none": 1.28}),
+    ],
+)
+def test_throughput_is_judged_by_the_limit_where_that_is_not_ahead_enough(limit, ahead, behind):
+    stored = json.loads(json.dumps(stored_results()))
+    for row in stored["rows"]:
+        if row["work"] == "W1" and row["peer"] == "limit":
+            row["metrics"]["gb_per_s"] = [limit]
+    verdicts = {verdict.floor.title: verdict for verdict in report.verdicts(stored)}
+    throughput = "W1 throughput, GB/s vs"
+    assert verdicts[f"{throughput} best Apache Kafka, where the limit reaches 1.5"].ratios == ahead
+    assert verdicts[f"{throughput} the limit, where it does not"].ratios == behind
 
 
 def test_every_cell_of_the_limit_names_its_mode():
