@@ -160,6 +160,14 @@ def test_a_malformed_epoch_file_is_rebuilt(logs: Any, batch: Any) -> None:
         assert path.read_bytes() == b"0\n1\n0 0\n"
 
 
+@pytest.mark.parametrize("start", [0, 1, 2, 500])
+def test_a_new_directory_gives_an_empty_log_that_begins_at_its_log_start(logs: Any, batch: Any, start: int) -> None:
+    log = logs.open(log_start_offset=start)
+    assert log.offsets() == (start,) * 5
+    assert [segment[0] for segment in log.segments()] == [start]
+    assert log.append_as_leader(batch(2), api_version=9)[:2] == (start, start + 1)
+
+
 def test_segments_behind_a_hole_are_removed(logs: Any, batch: Any) -> None:
     log = logs.open(segment_bytes=250)
     for _ in range(9):
