@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from waiting import WAIT_S
 
+from kafkapy._speedups.log.offset_map import OffsetMap
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import InvalidRequestError
@@ -159,6 +160,38 @@ def test_one_works_on_a_log_at_a_time(manage: Any) -> None:
     assert not cleaner.clean_filthiest(0, Cleaner(1 << 20))
     cleaner.manager.truncated(tp, 10)
     assert cleaner.manager.grab_filthiest(0).first_dirty_offset == 10
+
+
+def test_the_figures_tell_of_the_last_cleaning(manage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = manage()
+    assert set(manager.cleaner.figures().values()) == {0}
+    log = manager.get_or_create(TopicPartition("orders", 0), config=compacted(max_compaction_lag_ms="1000"))
+    log.become_leader(1, 0, (1,))
+    now = 1_600_000_000_000
+    for number in range(100):
+        builder = RecordBatchBuilder()
+        builder.append(now, b"k%d" % number, b"v")
+        log.append_as_leader(builder.build())
+    log.roll()
+    memory = 1 << 16
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: (now + 5000) * 1_000_000)
+        assert manager.cleaner.clean_filthiest(0, Cleaner(memory))
+        patch.setattr(time, "time_ns", lambda: (now + 5250) * 1_000_000)
+        figures = manager.cleaner.figures()
+    prefix = "kafka_log_logcleaner"
+    assert figures.pop(f"{prefix}_maxcleantimesecs") > 0
+    assert figures == {
+        # No key came twice, so all that was read was written again.
+        f"{prefix}_cleanerrecopypercent": 100,
+        f"{prefix}_maxbufferutilizationpercent": pytest.approx(100 * 100 / OffsetMap(memory).max_entries),
+        f"{prefix}_maxcompactiondelaysecs": 4,
+        f"{prefix}_deadthreadcount": 0,
+        f"{prefix}manager_timesincelastrunms": 250,
+        f"{prefix}manager_maxdirtypercent": 100,
+        f"{prefix}manager_uncleanablepartitionscount": 0,
+        f"{prefix}manager_uncleanablebytes": 0,
+    }
 
 
 def cleaner_threads() -> int:
