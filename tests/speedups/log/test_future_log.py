@@ -136,6 +136,24 @@ def test_every_byte_of_an_old_message_spoiled(tmp_path: Path, magic: int) -> Non
         spoil(path, at, before)
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_copy_of_old_messages_knows_their_times(tmp_path: Path, magic: int) -> None:
+    """Format v0 has no times; what stands in front of a message in the file is none either."""
+    parts = [
+        build_message_set([Record(n, 5000 + n if magic else -1, 0, b"k", b"v" * 30)], magic) for n in range(BATCHES)
+    ]
+    storage = LocalBackend().open_log(tmp_path, "t-0", create=True)
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"".join(parts))
+    old, _ = load_log(storage, TP, LogConfig.create())
+    outcome, future = copied(old, tmp_path)
+    assert outcome == future_log.CAUGHT_UP
+    newest = 5000 + BATCHES - 1 if magic else -1
+    assert [segment[2] for segment in future.segments()] == [segment[2] for segment in old.segments()] == [newest]
+    for number in range(BATCHES):
+        assert future.find_timestamp(5000 + number) == (parts[number] if magic else None)
+    assert future.find_timestamp(5000 + BATCHES) is None
+
+
 def test_a_stopped_copy_copies_nothing(source: PartitionLog, tmp_path: Path) -> None:
     future, _ = load_log(MemoryBackend().open_log(tmp_path, "future", create=True), TP, LogConfig.create())
     copy: Any = FutureLogCopy(source, future, CleanerThrottle())
