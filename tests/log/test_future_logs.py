@@ -41,7 +41,7 @@ from kafkapy.log.log_manager import LogManager
 from kafkapy.log.retention import apply_retention
 from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.records.legacy import build_message_set
-from kafkapy.types import CompressionType
+from kafkapy.types import CompressionType, TopicPartition
 
 TRIES = 6
 
@@ -271,6 +271,28 @@ def test_a_move_is_given_up_or_goes_elsewhere(manage: Any, batch: Any) -> None:
     assert manager.delete(TP)
     assert directories(manager) == []
     assert manager.futures.get(TP) is None
+
+
+def test_a_copy_that_was_stopped_or_lost_its_log_ends_and_copies_nothing(
+    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The move has neither succeeded nor failed: it may go on from where it was."""
+    manager = manage()
+    log = lead(manager)
+    for _ in range(10):
+        log.append_as_leader(batch(5), api_version=9)
+    manager.futures.create(TP, elsewhere(manager))
+    assert move(manager, step=100, steps=2) is Progress.COPYING
+    position = manager.futures.position(TP)
+    assert 0 < position < log.log_end_offset
+    # The partition's log is another one than that of the copy.
+    other = manager.get_or_create(TopicPartition("t", 1), TOPIC_ID)
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.table, "get", lambda tp: other)
+        assert manager.futures.advance(TP, 100) is Progress.ENDED
+    manager.futures.get(TP).copy.stop()
+    assert manager.futures.advance(TP, 100) is Progress.ENDED
+    assert (manager.futures.position(TP), manager.futures.is_moving(TP)) == (position, True)
 
 
 def test_a_directory_must_exist_and_work(manage: Any, batch: Any) -> None:
