@@ -17,6 +17,8 @@ from kafkapy._speedups.testing.stepped_fetcher import SteppedFetcher
 from kafkapy.protocol.header import decode_request, encode_response
 from kafkapy.protocol.messages.fetch import FetchRequest, FetchResponse
 from kafkapy.protocol.registry import ApiKeys
+from kafkapy.records.batches import Record
+from kafkapy.records.legacy import build_message_set
 
 VERSION = 17
 EPOCH = 5
@@ -109,3 +111,16 @@ def test_batches_of_a_newer_epoch_than_the_followed_one_are_left_out(follower: F
     assert follower.log.offsets()[:3] == (0, 3, 3)
     assert follower.log.leader_epochs() == [(EPOCH, 0)]
     assert follower.ask()[1:] == (3, EPOCH)
+
+
+def test_messages_of_old_formats_are_taken_in_order(follower: Follower) -> None:
+    """As a leader of an old log sends them; their leader epoch is not known."""
+    old = [build_message_set([Record(offset, 1000, 0, b"k", b"old")], 1) for offset in range(4)]
+    follower.answer(old[2], 3)
+    assert follower.log.offsets()[:3] == (0, 3, 3)
+    assert follower.log.leader_epochs() == []
+    follower.asked = follower.ask()
+    assert follower.asked[1] == 3
+    size = follower.log.size
+    follower.answer(old[1], 3)
+    assert (follower.log.offsets()[:3], follower.log.size) == ((0, 3, 3), size)
