@@ -262,6 +262,27 @@ def test_a_cleaning_under_way_follows_the_throttle(manage: Any, tmp_path: Path) 
     wait_for(lambda: manager.cleaner.manager.checkpoints.get(tmp_path / "logs", tp) == 100)
 
 
+def test_a_stop_ends_pauses_and_a_cleaning_under_way(manage: Any, tmp_path: Path) -> None:
+    """At this pace the cleaning would take hours; it ends without an effect."""
+    manager = manage(
+        log_cleaner_io_max_bytes_per_second="1", log_cleaner_threads="2", log_cleaner_backoff_ms="600000000"
+    )
+    before = cleaner_threads()
+    tp = TopicPartition("orders", 0)
+    log = manager.get_or_create(tp, config=compacted())
+    fill(log)
+    data = log.read(0, 1 << 20, isolation=2)[0]
+    manager.start()
+    wait_for(lambda: not manager.cleaner.manager.claim(tp) or manager.cleaner.manager.release(tp))
+    manager.shutdown()
+    assert cleaner_threads() == before
+    assert (manager.cleaner.cleanings, manager.cleaner.dead_threads) == (0, 0)
+    assert not list((tmp_path / "logs").rglob("*.cleaned"))
+    manager = manage(log_cleaner_enable="false")
+    assert manager.cleaner.manager.checkpoints.get(tmp_path / "logs", tp) is None
+    assert manager.get(tp).read(0, 1 << 20, isolation=2)[0] == data
+
+
 def test_a_dead_thread_is_counted_and_replaced(manage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = manage(log_cleaner_threads="2")
     monkeypatch.setattr(threading, "excepthook", lambda details: None)

@@ -15,7 +15,12 @@ import pytest
 from kafkapy._speedups.base.event_queue import SEGMENT_ROLLED, SEGMENT_WANTED, EventQueue
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
-from kafkapy.errors import InconsistentTopicIdError, KafkaStorageError, NotLeaderOrFollowerError
+from kafkapy.errors import (
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+)
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.backends.memory import MemoryBackend
 from kafkapy.log.dir_scan import parse_directory_name
@@ -305,6 +310,29 @@ def test_a_truncation_takes_the_directory_offline_whose_disk_failed(
             manager.truncate_to(ORDERS, 0)
     assert {each.path for each in manager.offline_dirs} == {home, other}
     assert log.offline_errno == errno.EIO
+    manager.shutdown()
+
+
+def test_a_truncation_is_of_the_log_and_the_epoch_that_are_followed(manage: Any, batch: Any) -> None:
+    """The leader's answer may come when the partition has been deleted and made again, or follows another leader."""
+    manager = manage()
+    old = manager.get_or_create(ORDERS)
+    assert manager.delete(ORDERS)
+    log = manager.get_or_create(ORDERS)
+    log.become_leader(1, 0, [1])
+    for _ in range(3):
+        log.append_as_leader(batch(), api_version=9)
+    log.become_follower(2, 4)
+    for cut in (manager.truncate_to, manager.truncate_fully_and_start_at):
+        for how in ({"followed": old}, {"followed": log, "leader_epoch": 3}, {"leader_epoch": 5}):
+            with pytest.raises(FencedLeaderEpochError):
+                cut(ORDERS, 1, **how)
+    assert log.offsets()[:2] == (0, 3)
+    assert manager.truncate_to(ORDERS, 2, followed=log, leader_epoch=4)
+    assert not manager.truncate_to(ORDERS, 2, followed=log, leader_epoch=4)
+    assert log.offsets()[:2] == (0, 2)
+    manager.truncate_fully_and_start_at(ORDERS, 9, followed=log, leader_epoch=4)
+    assert log.offsets()[:2] == (9, 9)
     manager.shutdown()
 
 
