@@ -66,9 +66,13 @@ def make_marker(
 ) -> bytes:
     """A control batch that ends a transaction."""
     key, value = struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, coordinator_epoch)
-    record = b"\0" + _varint(0) + _varint(0) + _varint(4) + key + _varint(6) + value + _varint(0)
-    records = _varint(len(record)) + record
-    return make_batch(producer_id=producer_id, epoch=epoch, attributes=0x30, records=records, timestamp=timestamp)
+    return make_control(key, value, producer_id=producer_id, epoch=epoch, attributes=0x30, timestamp=timestamp)
+
+
+def make_control(key: bytes, value: bytes, **how: Any) -> bytes:
+    """A batch of one control record."""
+    record = b"\0" + _varint(0) + _varint(0) + _varint(len(key)) + key + _varint(len(value)) + value + _varint(0)
+    return make_batch(records=_varint(len(record)) + record, **how)
 
 
 def config(**overrides: Any) -> LogConfig:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from log.conftest import make_control
 
 from kafkapy._speedups.log import open_files
 from kafkapy._speedups.log.cleaner import CleaningStopped
@@ -206,6 +207,35 @@ def test_a_batch_with_more_keys_than_the_map_takes_is_reported(logs: Any) -> Non
     log.append_as_leader(keyed(*((b"%d" % n, b"v") for n in range(2000))))
     with pytest.raises(CorruptMessageError, match=r"log\.cleaner\.dedupe\.buffer\.size"):
         clean(log, memory=1000 * 24)
+
+
+def test_a_control_record_of_another_kind_stays(logs: Any) -> None:
+    log = logs.open(cleanup_policy="compact", delete_retention_ms=0)
+    for number in range(3):
+        log.append_as_leader(keyed((b"k", b"%d" % number)))
+        log.append_as_leader(make_control(b"\0\0\0\2", b"leader change", attributes=0x20, timestamp=NOW))
+    before = all_records(log, control=True)
+    for later in (0, 1, 1_000_000):
+        clean(log, now_ms=NOW + later)
+        assert all_records(log, control=True) == [before[number] for number in (1, 3, 4, 5)]
+
+
+def test_a_map_with_room_for_no_key_leaves_the_log_as_it_is(logs: Any) -> None:
+    """As a tiny log.cleaner.io.buffer.load.factor makes it. It still goes on over holes, where there is no key."""
+    log = logs.open(cleanup_policy="compact", segment_bytes=300)
+    for number in range(20):
+        log.append_as_leader(keyed((b"k", b"%d" % number)))
+    before = contents(log)
+    log.roll()
+    cleaner = Cleaner(1 << 20, load_factor=1e-5)
+    with pytest.raises(CorruptMessageError, match=r"log\.cleaner\.dedupe\.buffer\.size"):
+        cleaner.clean(log_to_clean(TP, log, None, NOW), NOW)
+    assert contents(log) == before
+    clean(log)
+    [newest] = contents(log)
+    end, stats = cleaner.clean(log_to_clean(TP, log, None, NOW), NOW)
+    assert 0 < end <= newest[0]
+    assert (stats.keys, stats.map_fullness, contents(log)) == (0, 0.0, [newest])
 
 
 def test_damaged_bytes_are_reported_and_nothing_is_changed(logs: Any) -> None:

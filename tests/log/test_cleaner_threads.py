@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from waiting import WAIT_S
 
+from kafkapy._speedups.log.offset_map import OffsetMap
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import InvalidRequestError
@@ -161,6 +162,38 @@ def test_one_works_on_a_log_at_a_time(manage: Any) -> None:
     assert cleaner.manager.grab_filthiest(0).first_dirty_offset == 10
 
 
+def test_the_figures_tell_of_the_last_cleaning(manage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = manage()
+    assert set(manager.cleaner.figures().values()) == {0}
+    log = manager.get_or_create(TopicPartition("orders", 0), config=compacted(max_compaction_lag_ms="1000"))
+    log.become_leader(1, 0, (1,))
+    now = 1_600_000_000_000
+    for number in range(100):
+        builder = RecordBatchBuilder()
+        builder.append(now, b"k%d" % number, b"v")
+        log.append_as_leader(builder.build())
+    log.roll()
+    memory = 1 << 16
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: (now + 5000) * 1_000_000)
+        assert manager.cleaner.clean_filthiest(0, Cleaner(memory))
+        patch.setattr(time, "time_ns", lambda: (now + 5250) * 1_000_000)
+        figures = manager.cleaner.figures()
+    prefix = "kafka_log_logcleaner"
+    assert figures.pop(f"{prefix}_maxcleantimesecs") > 0
+    assert figures == {
+        # No key came twice, so all that was read was written again.
+        f"{prefix}_cleanerrecopypercent": 100,
+        f"{prefix}_maxbufferutilizationpercent": pytest.approx(100 * 100 / OffsetMap(memory).max_entries),
+        f"{prefix}_maxcompactiondelaysecs": 4,
+        f"{prefix}_deadthreadcount": 0,
+        f"{prefix}manager_timesincelastrunms": 250,
+        f"{prefix}manager_maxdirtypercent": 100,
+        f"{prefix}manager_uncleanablepartitionscount": 0,
+        f"{prefix}manager_uncleanablebytes": 0,
+    }
+
+
 def cleaner_threads() -> int:
     return sum(thread.name.startswith("kafka-log-cleaner-thread-") for thread in threading.enumerate())
 
@@ -227,6 +260,27 @@ def test_a_cleaning_under_way_follows_the_throttle(manage: Any, tmp_path: Path) 
     manager.config = manager.config.with_dynamic({"log.cleaner.io.max.bytes.per.second": "1e12"})
     manager.cleaner.reconfigure()
     wait_for(lambda: manager.cleaner.manager.checkpoints.get(tmp_path / "logs", tp) == 100)
+
+
+def test_a_stop_ends_pauses_and_a_cleaning_under_way(manage: Any, tmp_path: Path) -> None:
+    """At this pace the cleaning would take hours; it ends without an effect."""
+    manager = manage(
+        log_cleaner_io_max_bytes_per_second="1", log_cleaner_threads="2", log_cleaner_backoff_ms="600000000"
+    )
+    before = cleaner_threads()
+    tp = TopicPartition("orders", 0)
+    log = manager.get_or_create(tp, config=compacted())
+    fill(log)
+    data = log.read(0, 1 << 20, isolation=2)[0]
+    manager.start()
+    wait_for(lambda: not manager.cleaner.manager.claim(tp) or manager.cleaner.manager.release(tp))
+    manager.shutdown()
+    assert cleaner_threads() == before
+    assert (manager.cleaner.cleanings, manager.cleaner.dead_threads) == (0, 0)
+    assert not list((tmp_path / "logs").rglob("*.cleaned"))
+    manager = manage(log_cleaner_enable="false")
+    assert manager.cleaner.manager.checkpoints.get(tmp_path / "logs", tp) is None
+    assert manager.get(tp).read(0, 1 << 20, isolation=2)[0] == data
 
 
 def test_a_dead_thread_is_counted_and_replaced(manage: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import shutil
@@ -175,6 +176,50 @@ def test_a_rename_that_may_not_outlive_a_power_failure_is_taken_back(
     assert manager.dir_of(TP) == source
     assert move(manager) is Progress.DONE
     assert everything(manager.get(TP)) == expected
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
+def test_what_cannot_be_read_is_the_fault_of_the_logs_own_disk(manage: Any, batch: Any, number: int) -> None:
+    manager = manage()
+    log = lead(manager)
+    log.append_as_leader(batch(), api_version=9)
+    home = manager.dir_of(TP)
+    manager.futures.create(TP, elsewhere(manager))
+    future = manager.futures.get(TP)
+
+    class Unreadable:
+        """The copy of a log whose file cannot be read."""
+
+        def __init__(self) -> None:
+            self.log = log
+
+        def copy(self, max_bytes: int) -> tuple[int, int, int]:
+            raise OSError(number, os.strerror(number))
+
+        def stop(self) -> None:
+            """Nothing is under way."""
+
+    future.copy = Unreadable()
+    assert manager.futures.advance(TP) is Progress.ENDED
+    if number == errno.EIO:
+        assert [each.path for each in manager.offline_dirs] == [home]
+        assert log.offline_errno == errno.EIO
+    else:
+        assert (manager.offline_dirs, log.offline_errno) == ([], 0)
+        assert manager.futures.get(TP) is future
+
+
+def test_a_disk_error_of_the_future_log_is_not_the_logs(manage: Any, batch: Any) -> None:
+    manager = manage()
+    log = lead(manager)
+    log.append_as_leader(batch(), api_version=9)
+    target = elsewhere(manager)
+    manager.futures.create(TP, target)
+    manager.futures.get(TP).log.go_offline(errno.EIO)
+    assert manager.futures.advance(TP) is Progress.ENDED
+    assert [each.path for each in manager.offline_dirs] == [target]
+    assert manager.futures.get(TP) is None
+    log.append_as_leader(batch(), api_version=9)
 
 
 def test_the_tables_are_free_while_directories_are_renamed(

@@ -32,6 +32,7 @@ from kafkapy._speedups.records.memory_records import Record
 from kafkapy._speedups.testing.log_waiter import HIGH_WATERMARK, LogWaiter
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import KafkaStorageError, LogDirNotFoundError
+from kafkapy.log import future_logs
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.cleaner import Cleaner
 from kafkapy.log.cleaner_manager import log_to_clean
@@ -41,7 +42,7 @@ from kafkapy.log.log_manager import LogManager
 from kafkapy.log.retention import apply_retention
 from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.records.legacy import build_message_set
-from kafkapy.types import CompressionType
+from kafkapy.types import CompressionType, TopicPartition
 
 TRIES = 6
 
@@ -273,6 +274,28 @@ def test_a_move_is_given_up_or_goes_elsewhere(manage: Any, batch: Any) -> None:
     assert manager.futures.get(TP) is None
 
 
+def test_a_copy_that_was_stopped_or_lost_its_log_ends_and_copies_nothing(
+    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The move has neither succeeded nor failed: it may go on from where it was."""
+    manager = manage()
+    log = lead(manager)
+    for _ in range(10):
+        log.append_as_leader(batch(5), api_version=9)
+    manager.futures.create(TP, elsewhere(manager))
+    assert move(manager, step=100, steps=2) is Progress.COPYING
+    position = manager.futures.position(TP)
+    assert 0 < position < log.log_end_offset
+    # The partition's log is another one than that of the copy.
+    other = manager.get_or_create(TopicPartition("t", 1), TOPIC_ID)
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.table, "get", lambda tp: other)
+        assert manager.futures.advance(TP, 100) is Progress.ENDED
+    manager.futures.get(TP).copy.stop()
+    assert manager.futures.advance(TP, 100) is Progress.ENDED
+    assert (manager.futures.position(TP), manager.futures.is_moving(TP)) == (position, True)
+
+
 def test_a_directory_must_exist_and_work(manage: Any, batch: Any) -> None:
     manager = manage()
     log = lead(manager)
@@ -307,6 +330,33 @@ def test_retention_and_deleted_records_follow(manage: Any, batch: Any) -> None:
     assert everything(log) == expected
     start = log.log_start_offset
     assert manage().get(TP).log_start_offset == start
+
+
+def test_a_future_log_is_kept_in_line_while_it_is_copied(
+    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart amid the move finds the log start and the epochs; deleted segments free their space at once."""
+    manager = manage()
+    log = lead(manager)
+    for epoch in range(4):
+        log.become_leader(1, epoch, [1])
+        for _ in range(10):
+            log.append_as_leader(batch(), api_version=9)
+    target = elsewhere(manager)
+    manager.futures.create(TP, target)
+    future = manager.futures.get(TP)
+    limit = 20 * len(batch())
+    monkeypatch.setattr(future_logs, "FLUSH_BYTES", limit)
+    while future.log.log_end_offset < 35:
+        assert manager.futures.advance(TP, 100) is Progress.COPYING
+        assert (future.log.recovery_point > 0) == (future.log.size >= limit)
+        assert future.log.high_watermark == future.log.log_end_offset
+    (directory,) = target.glob("t-0.*-future")
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n4\n0 0\n1 10\n2 20\n3 30\n"
+    log.delete_records(25)
+    manager.futures.advance(TP, 1)
+    assert future.log.log_start_offset == 25
+    assert future.log.segments()[0][0] <= 25 < future.log.segments()[1][0]
 
 
 def test_a_log_start_inside_a_batch_moves(manage: Any, batch: Any) -> None:
@@ -504,6 +554,27 @@ def test_what_is_no_batch_ends_the_move_and_leaves_the_log(manage: Any, batch: A
     assert manager.futures.get(TP).place.log_dir.path == target != manager.dir_of(TP)
     assert not manager.futures.is_moving(TP)
     log.append_as_leader(batch(), api_version=9)
+
+
+@pytest.mark.parametrize("how", ["cut off", "an offset again"])
+def test_missing_batches_are_no_hole_that_compaction_left(manage: Any, batch: Any, how: str) -> None:
+    """To go on behind them, or from the start, would lose records that a replica may still have."""
+    manager = manage()
+    log = lead(manager, segment_bytes="100000")
+    for _ in range(10):
+        log.append_as_leader(batch(), api_version=9)
+    path = manager.dir_of(TP) / "t-0" / f"{0:020d}.log"
+    size = path.stat().st_size // 10
+    with path.open("r+b") as file:
+        if how == "an offset again":
+            file.seek(size * 4)
+            file.write(struct.pack(">q", 2))
+        else:
+            file.truncate(size * 4)
+    manager.futures.create(TP, elsewhere(manager))
+    assert move(manager, steps=50) is Progress.FAILED
+    assert (manager.futures.position(TP), manager.futures.is_moving(TP)) == (4, False)
+    assert log.log_end_offset == 10
 
 
 @pytest.mark.parametrize("kind", ["log", "future log"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,12 @@ import pytest
 from kafkapy._speedups.base.event_queue import SEGMENT_ROLLED, SEGMENT_WANTED, EventQueue
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
-from kafkapy.errors import InconsistentTopicIdError, KafkaStorageError, NotLeaderOrFollowerError
+from kafkapy.errors import (
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+)
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.backends.memory import MemoryBackend
 from kafkapy.log.dir_scan import parse_directory_name
@@ -238,6 +244,95 @@ def test_logs_are_synced_when_flush_ms_or_flush_messages_are_due(manage: Any, ba
     logs[2].update_config(LogConfig.create(overrides={"flush.messages": "2"}))
     manager.tasks.flush_dirty_logs()
     assert [log.recovery_point for log in logs] == [2, 2, 2, 0]
+    manager.shutdown()
+
+
+class CutFails:
+    """A log whose truncation meets an error of the system."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def truncate_to(self, offset: int, *, leader_epoch: int) -> bool:
+        raise OSError(self.number, os.strerror(self.number))
+
+    def go_offline(self, number: int) -> None:
+        """Its directory has failed."""
+
+
+@pytest.mark.parametrize("which", ["log", "future log"])
+def test_a_truncation_that_lacks_descriptors_is_tried_again_and_no_failed_disk(
+    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """Only the error of the system says so: KAFKA_STORAGE_ERROR would tell of a disk."""
+    manager = manage()
+    log = manager.get_or_create(ORDERS)
+    log.become_leader(1, 0, [1])
+    for _ in range(3):
+        log.append_as_leader(batch(), api_version=9)
+    home = manager.dir_of(ORDERS)
+    other = next(each.path for each in manager.dirs if each.path != home)
+    manager.futures.create(ORDERS, other)
+    with monkeypatch.context() as patch:
+        if which == "log":
+            patch.setattr(manager.table, "log_at", lambda tp: (CutFails(errno.EMFILE), home))
+        else:
+            patch.setattr(manager.futures.get(ORDERS), "log", CutFails(errno.EMFILE))
+        with pytest.raises(OSError) as raised:
+            manager.truncate_to(ORDERS, 1)
+    assert raised.value.errno == errno.EMFILE
+    assert (manager.offline_dirs, log.log_end_offset) == ([], 3)
+    assert manager.truncate_to(ORDERS, 1)
+    assert log.log_end_offset == 1
+    manager.shutdown()
+
+
+def test_a_truncation_takes_the_directory_offline_whose_disk_failed(
+    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = manage()
+    log = manager.get_or_create(ORDERS)
+    log.become_leader(1, 0, [1])
+    for _ in range(3):
+        log.append_as_leader(batch(), api_version=9)
+    home = manager.dir_of(ORDERS)
+    other = next(each.path for each in manager.dirs if each.path != home)
+    manager.futures.create(ORDERS, other)
+    future = manager.futures.get(ORDERS)
+    with monkeypatch.context() as patch:
+        # The copy is of no more use; the log itself is cut.
+        patch.setattr(future, "log", CutFails(errno.EIO))
+        assert manager.truncate_to(ORDERS, 1)
+    assert ([each.path for each in manager.offline_dirs], log.log_end_offset) == ([other], 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.table, "log_at", lambda tp: (CutFails(errno.EIO), home))
+        with pytest.raises(KafkaStorageError, match="orders-0 cannot be truncated"):
+            manager.truncate_to(ORDERS, 0)
+    assert {each.path for each in manager.offline_dirs} == {home, other}
+    assert log.offline_errno == errno.EIO
+    manager.shutdown()
+
+
+def test_a_truncation_is_of_the_log_and_the_epoch_that_are_followed(manage: Any, batch: Any) -> None:
+    """The leader's answer may come when the partition has been deleted and made again, or follows another leader."""
+    manager = manage()
+    old = manager.get_or_create(ORDERS)
+    assert manager.delete(ORDERS)
+    log = manager.get_or_create(ORDERS)
+    log.become_leader(1, 0, [1])
+    for _ in range(3):
+        log.append_as_leader(batch(), api_version=9)
+    log.become_follower(2, 4)
+    for cut in (manager.truncate_to, manager.truncate_fully_and_start_at):
+        for how in ({"followed": old}, {"followed": log, "leader_epoch": 3}, {"leader_epoch": 5}):
+            with pytest.raises(FencedLeaderEpochError):
+                cut(ORDERS, 1, **how)
+    assert log.offsets()[:2] == (0, 3)
+    assert manager.truncate_to(ORDERS, 2, followed=log, leader_epoch=4)
+    assert not manager.truncate_to(ORDERS, 2, followed=log, leader_epoch=4)
+    assert log.offsets()[:2] == (0, 2)
+    manager.truncate_fully_and_start_at(ORDERS, 9, followed=log, leader_epoch=4)
+    assert log.offsets()[:2] == (9, 9)
     manager.shutdown()
 
 

@@ -7,11 +7,13 @@ import time
 from typing import Any
 
 import pytest
+from log.conftest import make_control
 
 from kafkapy._speedups.base.crc32c import crc32c
 from kafkapy._speedups.log.producer_state import read_snapshot
 from kafkapy.errors import (
     InvalidProducerEpochError,
+    InvalidRecordError,
     InvalidTxnStateError,
     OutOfOrderSequenceNumberError,
     TransactionCoordinatorFencedError,
@@ -79,6 +81,67 @@ def test_only_transactional_records_while_a_transaction_is_open(send: Any, marke
         send.log.append_as_leader(marker(1, 0, commit=True, coordinator_epoch=2))
     with pytest.raises(InvalidProducerEpochError):
         send.log.append_as_leader(marker(1, -1, commit=True, coordinator_epoch=3))
+
+
+@pytest.mark.parametrize("kind", [-1, 2, 3, 4, 5, 6, 32767])
+def test_control_records_of_other_kinds_stay_and_end_no_transaction(logs: Any, batch: Any, kind: int) -> None:
+    """A newer Kafka may write them (ControlRecordType)."""
+    log = logs.open()
+    log.append_as_leader(batch(2, producer_id=1, epoch=0, sequence=0, attributes=0x10, timestamp=NOW), api_version=9)
+    key = struct.pack(">hh", 0, kind)
+    log.append_as_leader(make_control(key, b"", attributes=0x20))
+    log.append_as_leader(make_control(key, b"new", attributes=0x30, producer_id=1, epoch=0))
+    log.become_follower(2, 1)
+    log.append_as_follower(make_control(key, b"\xff" * 6, attributes=0x20, base_offset=4, leader_epoch=1))
+    for clean in (True, False):
+        assert log.log_end_offset == 5
+        assert len(log.read(0, isolation=2)[0]) == log.size
+        assert [each["current_transaction_first_offset"] for each in log.producers()] == [0]
+        logs.stop(log)
+        log = logs.open(leader_epoch=2, clean=clean)
+    assert (logs.report.cut_bytes, log.last_stable_offset) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"\0\0\0", bytes(6)),
+        (b"", bytes(6)),
+        (b"\xff\xff\0\1", bytes(6)),
+        (b"\0\0\0\1", bytes(5)),
+        (b"\0\0\0\0", b""),
+        (b"\0\0\0\1", b"\xff\xff\0\0\0\0"),
+    ],
+    ids=["key too short", "no key", "version of the key", "value too short", "no value", "version of the value"],
+)
+def test_a_malformed_marker_is_refused_and_ends_a_recovery(logs: Any, batch: Any, key: bytes, value: bytes) -> None:
+    log = logs.open()
+    log.append_as_leader(batch(2, producer_id=1, epoch=0, sequence=0, attributes=0x10, timestamp=NOW), api_version=9)
+    bad = make_control(key, value, attributes=0x30, producer_id=1, epoch=0)
+    with pytest.raises(InvalidRecordError):
+        log.append_as_leader(bad)
+    log.become_follower(2, 1)
+    bad = make_control(key, value, attributes=0x30, producer_id=1, epoch=0, base_offset=2, leader_epoch=1)
+    with pytest.raises(InvalidRecordError):
+        log.append_as_follower(bad)
+    assert (log.log_end_offset, log.last_stable_offset) == (2, 0)
+    logs.stop(log)
+    path = logs.directory / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes() + bad)
+    log = logs.open(leader_epoch=2, clean=False)
+    assert (logs.report.cut_bytes, log.log_end_offset, log.last_stable_offset) == (len(bad), 2, 0)
+
+
+def test_a_compressed_marker_is_refused(send: Any) -> None:
+    send(0, attributes=0x10)
+    plain, compressed = (
+        make_control(b"\0\0\0\1", bytes(6), attributes=0x30 | codec, producer_id=1, epoch=0) for codec in (0, 1)
+    )
+    with pytest.raises(InvalidRecordError):
+        send.log.append_as_leader(compressed)
+    assert send.log.last_stable_offset == 0
+    send.log.append_as_leader(plain)
+    assert send.log.last_stable_offset == 2
 
 
 def test_the_last_stable_offset_waits_for_the_marker_to_be_replicated(logs: Any, batch: Any, marker: Any) -> None:

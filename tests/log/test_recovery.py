@@ -160,6 +160,14 @@ def test_a_malformed_epoch_file_is_rebuilt(logs: Any, batch: Any) -> None:
         assert path.read_bytes() == b"0\n1\n0 0\n"
 
 
+@pytest.mark.parametrize("start", [0, 1, 2, 500])
+def test_a_new_directory_gives_an_empty_log_that_begins_at_its_log_start(logs: Any, batch: Any, start: int) -> None:
+    log = logs.open(log_start_offset=start)
+    assert log.offsets() == (start,) * 5
+    assert [segment[0] for segment in log.segments()] == [start]
+    assert log.append_as_leader(batch(2), api_version=9)[:2] == (start, start + 1)
+
+
 def test_segments_behind_a_hole_are_removed(logs: Any, batch: Any) -> None:
     log = logs.open(segment_bytes=250)
     for _ in range(9):
@@ -196,6 +204,29 @@ def test_leftovers_of_a_crash_are_dealt_with(logs: Any, batch: Any, read_all: An
     log = reopen(logs, leader_epoch=None)
     assert len(read_all(log)) == 6
     assert not [path.name for path in directory.iterdir() if path.suffix in (".deleted", ".cleaned", ".swap")]
+
+
+def test_a_swap_counts_only_below_what_was_not_finished(logs: Any, batch: Any, read_all: Any) -> None:
+    """Of the files at or above a `.cleaned` one the sources are still there; those below have lost theirs."""
+    log = logs.open()
+    for _ in range(4):
+        for _ in range(2):
+            log.append_as_leader(batch(2), api_version=9)
+        log.roll()
+    logs.stop(log)
+    bases = (0, 4, 8, 12)
+    cleaned: dict[int, bytes] = {}
+    for base in bases:
+        data = (logs.directory / f"{base:020d}.log").read_bytes()
+        cleaned[base] = data[len(data) // 2 :]  # the second of its batches
+        (logs.directory / f"{base:020d}.log.swap").write_bytes(cleaned[base])
+    (logs.directory / f"{8:020d}.log.cleaned").write_bytes(cleaned[8])
+    (logs.directory / f"{8:020d}.log.swap").unlink()
+    log = logs.open(cleanup_policy="compact", clean=False, leader_epoch=None)
+    assert [first for first, *_ in read_all(log, 0)] == [2, 6, 8, 10, 12, 14]
+    for base in (0, 4):
+        assert (logs.directory / f"{base:020d}.log").read_bytes() == cleaned[base]
+    assert not [path.name for path in logs.directory.iterdir() if path.suffix in (".cleaned", ".swap")]
 
 
 def test_aborted_transactions_survive_a_restart_and_a_crash(logs: Any, batch: Any, marker: Any) -> None:

@@ -136,6 +136,49 @@ def test_every_byte_of_an_old_message_spoiled(tmp_path: Path, magic: int) -> Non
         spoil(path, at, before)
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_copy_of_old_messages_knows_their_times(tmp_path: Path, magic: int) -> None:
+    """Format v0 has no times; what stands in front of a message in the file is none either."""
+    parts = [
+        build_message_set([Record(n, 5000 + n if magic else -1, 0, b"k", b"v" * 30)], magic) for n in range(BATCHES)
+    ]
+    storage = LocalBackend().open_log(tmp_path, "t-0", create=True)
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"".join(parts))
+    old, _ = load_log(storage, TP, LogConfig.create())
+    outcome, future = copied(old, tmp_path)
+    assert outcome == future_log.CAUGHT_UP
+    newest = 5000 + BATCHES - 1 if magic else -1
+    assert [segment[2] for segment in future.segments()] == [segment[2] for segment in old.segments()] == [newest]
+    for number in range(BATCHES):
+        assert future.find_timestamp(5000 + number) == (parts[number] if magic else None)
+    assert future.find_timestamp(5000 + BATCHES) is None
+
+
+@pytest.mark.parametrize(
+    ("apart_ms", "config", "counts"),
+    [(1, {}, [7]), (1, {"segment.bytes": 3}, [3, 3, 1]), (400, {"segment.ms": "1000"}, [3, 3, 1])],
+    ids=["one segment", "by size", "by time"],
+)
+def test_the_copy_of_old_messages_has_segments_of_its_own(
+    tmp_path: Path, apart_ms: int, config: dict[str, Any], counts: list[int]
+) -> None:
+    parts = [build_message_set([Record(n, 5000 + n * apart_ms, 0, b"k", b"v" * 30)], 1) for n in range(7)]
+    size = len(parts[0])
+    storage = LocalBackend().open_log(tmp_path, "t-0", create=True)
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"".join(parts))
+    old, _ = load_log(storage, TP, LogConfig.create())
+    overrides = {key: str(value * size) if key == "segment.bytes" else value for key, value in config.items()}
+    future, _ = load_log(
+        MemoryBackend().open_log(tmp_path, "future", create=True), TP, LogConfig.create(overrides=overrides)
+    )
+    assert copy_into(old, future) == future_log.CAUGHT_UP
+    bases = [sum(counts[:number]) for number in range(len(counts))]
+    assert [segment[:2] for segment in future.segments()] == [
+        (base, count * size) for base, count in zip(bases, counts, strict=True)
+    ]
+    assert future.unflushed_messages == future.log_end_offset == 7
+
+
 def test_a_stopped_copy_copies_nothing(source: PartitionLog, tmp_path: Path) -> None:
     future, _ = load_log(MemoryBackend().open_log(tmp_path, "future", create=True), TP, LogConfig.create())
     copy: Any = FutureLogCopy(source, future, CleanerThrottle())
