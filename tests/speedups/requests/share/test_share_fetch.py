@@ -658,6 +658,13 @@ def test_a_dropped_group_begins_again(shares: ShareBroker, holder: Member) -> No
     assert ranges(holder.fetch()) == [(0, 3, 1)]
 
 
+def test_one_share_partition_is_dropped(shares: ShareBroker, holder: Member) -> None:
+    for index, here in ((1, True), (0, False)):  # nobody has fetched the first one
+        shares.shares.drop_partition("g", shares.topic_id("t"), index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert (shares.shares.describe("g", shares.topic_id("t"), 0) is not None) == here
+    assert acknowledged(holder.acknowledge({T: [(0, 0, [ACCEPT])]})) == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
 def test_a_partition_that_cannot_be_kept_is_an_error(shares: ShareBroker) -> None:
     shares.topic("t", 3)
     shares.shares.max_entries = 1
