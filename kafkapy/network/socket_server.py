@@ -382,7 +382,7 @@ class SocketServer:
 
     def _make_processor(self, channel: RequestChannel) -> Processor:
         config = self.config
-        return Processor(channel, config.socket_request_max_bytes, config.connections_max_idle_ms, self.workers)
+        return Processor(channel, self.workers, config.socket_request_max_bytes, config.connections_max_idle_ms)
 
     def enable_request_processing(self) -> None:
         """Accept connections. Called when everything that requests need is there."""

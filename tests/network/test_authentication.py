@@ -231,6 +231,25 @@ def test_who_says_nothing_is_closed(network, eventually):
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
+def test_large_bodies_within_a_session_keep_their_bytes_when_others_come(network, eventually):
+    """All of them came through the one read buffer of their thread."""
+    net = network(listeners=("SASL",), listener_security={"SASL": ListenerSecurity(sasl=True)}, num_network_threads=1)
+    exchange = Exchange(net, session_end_ms=int(time.time() * 1000) + 600_000)
+    clients = [net.client("SASL") for _ in range(4)]
+    for client in clients:
+        log_in(client)
+    requests = []
+    net.handler = requests.append
+    for index, client in enumerate(clients):
+        client.send(b"%d" % index * 20_000)
+        eventually(lambda count=index + 1: len(requests) == count)
+    assert [bytes(request.body) for request in requests] == [b"%d" % index * 20_000 for index in range(4)]
+    net.handler = exchange.handle
+    for request in requests:
+        request.reply(b"")
+    assert [client.receive()[1] for client in clients] == [b""] * 4
+
+
 def test_after_the_end_of_its_session_a_connection_may_only_authenticate_again(network, eventually):
     net = sasl_network(network)
     exchange = Exchange(net, session_end_ms=int(time.time() * 1000) - 1)

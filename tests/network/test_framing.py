@@ -56,6 +56,21 @@ def test_bodies_of_every_size_come_through_whole(network, size):
     assert client.receive() == (2, b"after")
 
 
+def test_large_bodies_that_python_has_keep_their_bytes_when_others_come(network, eventually):
+    """All of them came through the one read buffer of their thread."""
+    net = network(num_network_threads=1)
+    requests = []
+    net.handler = requests.append
+    clients = [net.client() for _ in range(4)]
+    for index, client in enumerate(clients):
+        client.send(b"%d" % index * 20_000)
+        eventually(lambda count=index + 1: len(requests) == count)
+    assert [bytes(request.body) for request in requests] == [b"%d" % index * 20_000 for index in range(4)]
+    for request in requests:
+        request.reply(b"")
+    assert [client.receive()[1] for client in clients] == [b""] * 4
+
+
 def test_a_large_produce_behind_a_small_request_keeps_its_bytes(network):
     net = network()
     log = net.topic("t")
@@ -104,6 +119,7 @@ def test_another_protocol_closes_the_connection_and_is_named(network, came, prot
         (b"", "truncated"),
         (b"\x00\x03\x00\x05\x00\x00", "truncated"),
         (struct.pack(">hhih", 3, 5, 1, 20) + b"short", "truncated"),
+        (struct.pack(">hhih", 3, 5, 1, -2), "truncated"),
         (struct.pack(">hhih", 3, 5, 1, -7), "truncated"),
         (struct.pack(">hhih", 3, 9, 1, -1), "truncated"),
         (struct.pack(">hhih", 3, 9, 1, -1) + b"\xff\xff\xff\xff\x0f", "truncated"),
@@ -149,6 +165,24 @@ def test_api_versions_in_an_unknown_version_comes_to_python_with_a_mark(network)
     assert client.ask(b"whatever", key=18, version=77) == b"v0"
     assert client.ask(b"", key=18, version=3) == b"v0"
     assert seen == [(True, 77, "c"), (False, 3, "c")]
+
+
+@pytest.mark.parametrize(("version", "tags"), [(5, b""), (9, b"\0")])
+def test_a_request_may_have_an_empty_client_id_or_none(network, version, tags):
+    net = network()
+    seen = []
+
+    def handler(request):
+        seen.append((request.client_id, bytes(request.body)))
+        request.reply(b"served")
+
+    net.handler = handler
+    client = net.client()
+    for size in (-1, 0):
+        frame = struct.pack(">hhih", 3, version, 7, size) + tags + b"body"
+        client.send_bytes(struct.pack(">i", len(frame)) + frame)
+        assert client.receive() == (7, tags + b"served")
+    assert seen == [(None, b"body"), ("", b"body")]
 
 
 def test_flexible_responses_get_a_header_with_tags_but_api_versions_never_does(network):

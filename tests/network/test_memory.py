@@ -57,6 +57,26 @@ def test_an_exhausted_pool_makes_new_frames_wait_and_recovers(network, eventuall
     assert net.counters()["memory_pool"]["refused"] > 0
 
 
+def test_small_requests_that_wait_hold_no_buffer(network, eventually):
+    """Only a large frame keeps the thread's read buffer while its request waits."""
+    net = network(num_network_threads=1)
+    log = net.topic("t", isr=(1, 2))
+    clients = [net.client() for _ in range(20)]
+    for client in clients:
+        client.send_bytes(net.fetch_frame("t", max_wait_ms=60_000))
+    other = net.client()
+    assert other.ask(b"behind them all") == b"behind them all"
+    assert net.server.memory_pool.used == 0
+    other.send_bytes(net.produce_frame("t", net.batch(b"v" * 1000), acks=-1))
+    eventually(lambda: log.log_end_offset == 1)
+    assert 1000 < net.server.memory_pool.used < 2000
+    log.follower_position(2, 1)
+    assert net.produced(other.receive()[1]).error_code == 0
+    for client in clients:
+        assert net.fetched(client.receive()[1]).records
+    eventually(lambda: net.server.memory_pool.used == 0)
+
+
 def test_a_pool_that_is_smaller_than_one_read_does_not_block_itself(network, eventually):
     net = network(queued_max_request_bytes=2_000)
     client = net.client()

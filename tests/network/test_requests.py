@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import select
 import socket
 import struct
 import threading
+import time
 
 import pytest
 
@@ -234,6 +236,20 @@ def test_what_the_client_says_of_itself_is_listed(network, eventually):
         and info["bytes_out"] == 8
         and info["listener_name"] == "PLAINTEXT"
     )
+
+
+def test_the_control_loop_is_not_woken_again_for_what_it_has(network, eventually):
+    net = network()
+    channel = net.server.request_channel
+    assert net.client().ask(b"served") == b"served"
+    eventually(lambda: not select.select([channel], [], [], 0)[0])
+
+
+def test_network_threads_count_their_time(network, eventually):
+    began_ns = time.monotonic_ns()
+    net = network(num_network_threads=3)
+    eventually(lambda: all(each["running_ns"] > 0 < each["idle_ns"] for each in net.counters()["processors"]))
+    assert all(each["running_ns"] < time.monotonic_ns() - began_ns for each in net.counters()["processors"])
 
 
 def test_a_full_queue_keeps_requests_with_their_connections(network, eventually):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +126,20 @@ def test_a_stop_under_load_ends(network):
         thread.join(10)
         assert not thread.is_alive()
     assert net.server.stopped
+
+
+def test_a_server_that_is_gone_leaves_no_descriptor_open(network):
+    def descriptors() -> int:
+        gc.collect()
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    def serve() -> None:
+        net = network()
+        assert net.client().ask(b"served") == b"served"
+        net.close()
+
+    serve()  # the descriptors of its mailboxes wait for the next server
+    before = descriptors()
+    for _ in range(3):
+        serve()
+    assert descriptors() <= before

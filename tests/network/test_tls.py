@@ -349,6 +349,46 @@ def test_a_storm_of_handshakes_holds_up_no_established_client(tls_network):
         assert peer.socket.recv(5)[:3] == b"\x16\x03\x03"
 
 
+class SteppedPeer:
+    """A TLS client whose bytes go when the test says so."""
+
+    def __init__(self, client):
+        self.client = client
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = client_tls().wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+
+    def flush(self):
+        self.client.send_bytes(self.outgoing.read())
+
+    def until_done(self, step):
+        """What the step gives, once the broker has sent what it wants."""
+        while True:
+            try:
+                return step()
+            except ssl.SSLWantReadError:
+                self.flush()
+                came = self.client.socket.recv(65536)
+                assert came, "the broker has closed the connection"
+                self.incoming.write(came)
+
+
+def test_a_handshake_that_ends_in_a_storm_of_others_is_followed_by_requests(tls_network, eventually):
+    """Its last step waits for its turn, and no event of the connection counts until then."""
+    net = tls_network(config={"num_network_threads": 1})
+    peers = [SteppedPeer(net.client("TLS")) for _ in range(10)]
+    for peer in peers:
+        peer.until_done(peer.tls.do_handshake)  # its last flight is not sent yet
+    flight = hello()
+    for client in [net.client("TLS") for _ in range(200)]:
+        client.send_bytes(flight)
+    for peer in peers:
+        peer.flush()
+    eventually(lambda: net.counters()["authentication"]["TLS"]["authenticated"] == 10)
+    for peer in peers:
+        peer.tls.write(peer.client.frame(b"after it", correlation_id=7))
+        assert peer.until_done(lambda tls=peer.tls: tls.read(100)) == struct.pack(">ii", 12, 7) + b"after it"
+
+
 # ---- hostile bytes ---------------------------------------------------------------------------------------------------
 
 

@@ -80,7 +80,6 @@ from kafkapy._speedups.network.pending_request cimport (
     pending_ref,
     pending_unref,
     pending_unref_keep,
-    pending_work,
 )
 from kafkapy._speedups.network.processor_state cimport (
     COPIED_FRAME,
@@ -389,13 +388,8 @@ cdef void request_push_backlog(ProcessorState* p) noexcept nogil:
 
 
 cdef void hand_to_worker(ProcessorState* p, KafkaChannel* channel) noexcept nogil:
-    cdef PendingRequest* pending = channel.request
-    if p.workers == NULL:
-        pending_work(pending)
-        request_resume(p, channel, False)
-        return
     request_leave(p, channel)
-    worker_pool_submit(p.workers, pending)
+    worker_pool_submit(p.workers, channel.request)
 
 
 cdef void request_wake(ProcessorState* p, KafkaChannel* channel) noexcept nogil:

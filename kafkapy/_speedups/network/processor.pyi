@@ -13,13 +13,13 @@ class ProcessorCounters(TypedDict):
 
 class Processor:
     channel: RequestChannel
-    workers: WorkerPool | None
+    workers: WorkerPool
     def __init__(
         self,
         channel: RequestChannel,
+        workers: WorkerPool,
         max_frame_bytes: int = ...,
         max_idle_ms: int = ...,
-        workers: WorkerPool | None = ...,
     ) -> None: ...
     def run(self) -> None: ...
     def begin_stop(self, timeout_ms: int) -> None: ...

@@ -554,10 +554,10 @@ cdef class Processor:
     """Owns one network thread's connections. The SocketServer makes it, and starts a thread on `run`; any thread may
     call the other methods."""
 
-    def __cinit__(self, RequestChannel channel not None, int64_t max_frame_bytes=100 * 1024 * 1024,
-                  int64_t max_idle_ms=600_000, WorkerPool workers=None):
+    def __cinit__(self, RequestChannel channel not None, WorkerPool workers not None,
+                  int64_t max_frame_bytes=100 * 1024 * 1024, int64_t max_idle_ms=600_000):
         """max_frame_bytes: socket.request.max.bytes; max_idle_ms: connections.max.idle.ms (negative: never). The worker
-        pool outlives `run`; without one its work is done on this thread."""
+        pool outlives `run`."""
         cdef int error
         self.channel = channel
         self.state = new ProcessorState()
@@ -571,9 +571,7 @@ cdef class Processor:
         self.state.pool = channel.pool.state
         self.state.apis = channel.apis.state
         self.workers = workers
-        self.state.workers = NULL
-        if workers is not None:
-            self.state.workers = workers.state
+        self.state.workers = workers.state
         self.state.mailbox = mailbox_take(self.state.registry)
         if self.state.mailbox == NULL:
             raise OSError("no eventfd can be had for a processor")

@@ -33,7 +33,7 @@ cdef cppclass ProcessorState:
     ConnectionRegistryState* registry
     MemoryPoolState* pool
     const ApiTableState* apis
-    WorkerPoolState* workers                # NULL: this thread does their work
+    WorkerPoolState* workers
     Mailbox* mailbox
     SelectorState selector
     FrameReader reader

@@ -46,8 +46,6 @@ cdef HeaderStatus request_header_decode(const ApiTableState* table, uint8_t* dat
         skip_tagged_fields(&c)
     if c.error:
         return HEADER_TRUNCATED
-    if frame.client_id_size < -1:
-        return HEADER_TRUNCATED
     frame.body_size = remaining(&c)
     frame.body = data + (size - frame.body_size)
     return status

@@ -11,6 +11,7 @@ from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.fetch import FetchResponse
 
 BY_NAME, BY_ID = 12, 17
+MOST_PARTITIONS = 200_000
 
 
 def names(response: FetchResponse) -> list[tuple[str, int]]:
@@ -413,3 +414,12 @@ def test_sessions_in_use_do_not_push_each_other_out(make_broker: Any) -> None:
     assert broker.sessions.counters() == {"sessions": 2, "partitions": 5, "evictions": 1}
     codes = sorted(broker.fetch([], session_id=each, session_epoch=2).error_code for each in kept)
     assert codes == [0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND]
+
+
+def test_a_session_that_grows_beyond_its_bound_is_closed(broker: Any) -> None:
+    broker.topic("t")
+    session = open_session(broker, [("t", 0, 0)])
+    grown = [("t", index, 0) for index in range(1, MOST_PARTITIONS + 1)]
+    reply = broker.fetch(grown, session_id=session, session_epoch=1)
+    assert (reply.error_code, reply.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+    assert broker.sessions.counters() == {"sessions": 0, "partitions": 0, "evictions": 0}

@@ -279,7 +279,6 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         options.checked = partition.checked
         options.guard = partition.guard
         waiter.threshold = partition.place
-        clear_result(&result)
         status = log_append(partition.log, <uint8_t*>partition.records, partition.records_size, &options, &waiter,
                             &result)
         partition.place = waiter.threshold
@@ -338,23 +337,6 @@ cdef bint append_all(DataPlaneState* plane, ProduceState* state, Outcome* outcom
         outcome.parked = state
         return False
     return True
-
-
-cdef void clear_result(AppendResult* result) noexcept nogil:
-    result.error = ERROR_NONE
-    result.duplicate = False
-    result.base_offset = -1
-    result.last_offset = -1
-    result.log_append_time_ms = -1
-    result.log_start_offset = -1
-    result.leader_id = -1
-    result.leader_epoch = -1
-    result.required_high_watermark = 0
-    result.message = NULL
-    result.record_errors = NULL
-    result.record_error_count = 0
-    result.guard = 0
-    result.checked = False
 
 
 cdef void ask_about(ProduceState* state, size_t index) noexcept nogil:

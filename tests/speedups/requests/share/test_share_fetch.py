@@ -639,11 +639,30 @@ def test_a_load_that_fails_is_told_and_tried_again(shares: ShareBroker) -> None:
     assert fetch_errors(member.fetch()) == {}
 
 
+def test_a_state_is_loaded_as_long_as_somebody_wants_it(shares: ShareBroker) -> None:
+    shares.topic("t")
+    member = shares.member("m")
+    assert member.fetch_exchange([T]).kind == "parked"
+    ((id, *_),), _, _ = shares.shares.take()
+    with pytest.raises(ValueError, match="cannot have such a state"):
+        shares.shares.loaded(id, 0, SETTINGS, 10, [(12, 11, 0, 1)])
+    assert shares.shares.loaded(id, 0, SETTINGS, 0, [])
+    shares.shares.drop_group("g", ErrorCode.GROUP_ID_NOT_FOUND)
+    assert not shares.shares.loaded(id, 0, SETTINGS, 0, [])
+
+
 def test_a_dropped_group_begins_again(shares: ShareBroker, holder: Member) -> None:
     assert not shares.shares.drop_group("g", ErrorCode.NOT_LEADER_OR_FOLLOWER, only_unused=True)
     shares.shares.drop_group("g", ErrorCode.GROUP_ID_NOT_FOUND)
     assert acknowledged(holder.acknowledge({T: [(0, 0, [ACCEPT])]})) == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert ranges(holder.fetch()) == [(0, 3, 1)]
+
+
+def test_one_share_partition_is_dropped(shares: ShareBroker, holder: Member) -> None:
+    for index, here in ((1, True), (0, False)):  # nobody has fetched the first one
+        shares.shares.drop_partition("g", shares.topic_id("t"), index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert (shares.shares.describe("g", shares.topic_id("t"), 0) is not None) == here
+    assert acknowledged(holder.acknowledge({T: [(0, 0, [ACCEPT])]})) == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def test_a_partition_that_cannot_be_kept_is_an_error(shares: ShareBroker) -> None:

@@ -19,6 +19,7 @@ from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.share_state_records import ShareUpdateValue
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
+ARCHIVING = 3
 
 
 def working(broker: LendingBroker, records: int = 20) -> Member:
@@ -252,6 +253,17 @@ def test_the_coordinator_goes_on_from_an_update_that_is_not_committed(broker: Le
     broker.coordinator.runtime._committed(PARTITION)
     assert broker.ask(state).start_offset == 10
     assert broker.stored(broker.new_coordinator()) == broker.stored(broker.coordinator)
+
+
+def test_a_lease_ends_with_an_update_that_it_does_not_store(broker: LendingBroker) -> None:
+    """The next one would go before the write that Python has got."""
+    working(broker)
+    (lease,) = broker.shard._leases.values()
+    known = broker.raw_records()
+    assert begin(lease)
+    assert not store(lease, 5, 1, [(5, 5, ARCHIVING, 1)]), "records that wait for dead letters"
+    assert broker.raw_records() == known and not lease.busy
+    assert not begin(lease)
 
 
 def test_states_of_a_deleted_topic_go_when_the_update_under_way_has_ended(broker: LendingBroker) -> None:

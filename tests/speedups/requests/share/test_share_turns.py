@@ -130,6 +130,7 @@ def test_a_session_of_many_partitions_is_released_in_turns(many: ShareBroker, ho
         assert exchange.kind == "reply"
     else:
         many.shares.sweep(0)
+    assert many.shares.counters()["evictions"] == (how != "epoch")
     # A released record is free when its new state is written.
     turns = []
     while readable(many):
