@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from uuid import UUID
 
 from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy.config.topic import LogConfig
-from kafkapy.log.backends.base import StorageBackend
+from kafkapy.log.backends.base import LogStorage, StorageBackend
 from kafkapy.log.dir_scan import DirScan, FoundLog, Place, check_unique, drop_unused, finish_swaps, scan_directory
 from kafkapy.log.future_logs import FutureLogs
 from kafkapy.log.loader import load_log, read_topic_id
@@ -137,9 +138,10 @@ class DirLoader:
         return scan.log_dir, pool, [pool.submit(_run_all, jobs[start : start + LOADS_AT_ONCE]) for start in starts]
 
     def _load_log(self, scan: DirScan, found: FoundLog) -> int:
-        if self._is_stray(scan, found):
+        storage, topic_id = self._open(scan, found)
+        if self._is_stray(scan, found, topic_id):
             return 0
-        log, recovered = self._read(scan, found, self._events)
+        log, recovered = self._read(scan, found, storage, topic_id, self._events)
         with self._table.lock:
             self._table.add(found.tp, log, Place(scan.log_dir, found.name, found.backend))
             if not scan.clean:
@@ -147,40 +149,40 @@ class DirLoader:
         return recovered
 
     def _load_future(self, scan: DirScan, found: FoundLog) -> int:
-        if self._is_stray(scan, found):
+        storage, topic_id = self._open(scan, found)
+        if self._is_stray(scan, found, topic_id):
             return 0
-        log, recovered = self._read(scan, found, None)
+        log, recovered = self._read(scan, found, storage, topic_id, None)
         self._futures.adopt(found.tp, log, Place(scan.log_dir, found.name, found.backend))
         return recovered
 
-    def _is_stray(self, scan: DirScan, found: FoundLog) -> bool:
+    def _open(self, scan: DirScan, found: FoundLog) -> tuple[LogStorage, UUID]:
+        """The storage in a directory, and the topic id that it names. OSError."""
+        storage = found.backend.open_log(scan.log_dir.path, found.name, create=False)
+        try:
+            return storage, read_topic_id(storage)
+        except ValueError as error:
+            raise OSError(5, f"{found.tp}: {error}") from None
+
+    def _is_stray(self, scan: DirScan, found: FoundLog, topic_id: UUID) -> bool:
         """Sets the log aside if the metadata store does not know it. OSError.
 
         Returns whether it did.
         """
         strays = self._strays
-        if strays is None:
+        reason = None if strays is None else strays.reason(found.tp, topic_id)
+        if strays is None or reason is None:
             return False
-        storage = found.backend.open_log(scan.log_dir.path, found.name, create=False)
-        try:
-            topic_id = read_topic_id(storage)
-        except ValueError:
-            return False  # an error of the load
-        reason = strays.reason(found.tp, topic_id)
-        if reason is not None:
-            strays.rename(found.tp, Place(scan.log_dir, found.name, found.backend), reason)
-            self._forget_cleaned(scan.log_dir.path, found.tp)
-        return reason is not None
+        strays.rename(found.tp, Place(scan.log_dir, found.name, found.backend), reason)
+        self._forget_cleaned(scan.log_dir.path, found.tp)
+        return True
 
-    def _read(self, scan: DirScan, found: FoundLog, events: EventQueue | None) -> tuple[PartitionLog, int]:
+    def _read(
+        self, scan: DirScan, found: FoundLog, storage: LogStorage, topic_id: UUID, events: EventQueue | None
+    ) -> tuple[PartitionLog, int]:
         """The log in a directory, and the number of its recovered segments. OSError."""
         recovery_points, log_starts, high_watermarks = scan.offsets
         tp = found.tp
-        storage = found.backend.open_log(scan.log_dir.path, found.name, create=False)
-        try:
-            topic_id = read_topic_id(storage)
-        except ValueError as error:
-            raise OSError(5, f"{tp}: {error}") from None
         log, report = load_log(
             storage,
             tp,

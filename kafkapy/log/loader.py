@@ -171,7 +171,7 @@ def load_log(
             logger.warning(
                 "Partition %s has a malformed leader epoch file: %s; recovery reads the epochs from the log", tp, error
             )
-            clean, recovery_point = False, 0
+            clean, recovery_point, data = False, 0, None
     report.deleted_segments, first_recovered, report.recovered_segments, report.cut_bytes = load(
         log,
         [(segment.base_offset, segment.size, segment.created_ms) for segment in segments],
@@ -193,7 +193,12 @@ def load_log(
         log.roll()
     if first_recovered >= 0:
         log.rewrite_transaction_indexes(first_recovered)
-        log.write_leader_epochs()
+        end = log.log_end_offset
+        if data is not None and [each for each in epochs if each[1] < end] == log.leader_epochs():
+            # The file already says so (epochs from the end on count for nothing), but may not be on disk.
+            log.leave_leader_epochs()
+        else:
+            log.write_leader_epochs()
         log.seal_segments()
     if log.unflushed_messages >= config.flush_messages:
         # The broker may have ended between an append and its flush. What is visible now must survive a power failure.

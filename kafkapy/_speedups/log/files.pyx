@@ -34,7 +34,7 @@ from kafkapy._speedups.log.segment cimport SegmentState, segment_new, segment_se
 from kafkapy._speedups.log.state cimport (
     active_segment,
     fire,
-    log_epochs_version,
+    log_epochs_unwritten,
     switch_segment_locked,
     take_waiters_locked,
 )
@@ -269,11 +269,11 @@ cdef list delete_closed_segments(LogFiles log, int64_t offset):
 cdef int sync_files(LogFiles log) except -1:
     cdef int failure
     cdef int64_t end = log.log_end_offset
-    cdef int64_t epochs
+    cdef bint unwritten
     if log.storage.directory:
         with nogil:
-            epochs = log_epochs_version(log.state)
-        if private_of(log.state).epochs_written != epochs:
+            unwritten = log_epochs_unwritten(log.state)
+        if unwritten:
             # Recovery reads no batch below the new recovery point, and so finds no epoch there.
             log.write_leader_epochs()
         try:

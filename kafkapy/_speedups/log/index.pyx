@@ -401,14 +401,13 @@ cdef int write_pending(IndexFile* file, bint exact) noexcept nogil:
     mapped); else it stays preallocated. 0 or an errno. Mutex held."""
     cdef int fd, failure = 0
     cdef size_t i, n = file.pending.size()
+    cdef int64_t wanted = (file.entries + <int64_t>n) * file.entry_size
     cdef uint8_t* raw = NULL
     fd = open_file(file.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
     if fd < 0:
         return -fd
     if not exact:
         failure = preallocate(file, fd)
-    elif ftruncate(fd, file.entries * file.entry_size) != 0:
-        failure = errno
     if n and failure == 0:
         raw = <uint8_t*>malloc(n * file.entry_size)
         if raw == NULL:
@@ -418,6 +417,9 @@ cdef int write_pending(IndexFile* file, bint exact) noexcept nogil:
                 encode_entry(file.entry_size, raw + i * file.entry_size, &file.pending[i])
             failure = index_write(fd, raw, <int64_t>n * file.entry_size, file.entries * file.entry_size)
             free(raw)
+    # A truncation costs a file system's transaction, also one to the size that the file has.
+    if exact and failure == 0 and file_size(fd) != wanted and ftruncate(fd, wanted) != 0:
+        failure = errno
     close(fd)
     if failure == 0:
         file.entries += <int64_t>n

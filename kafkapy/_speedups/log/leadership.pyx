@@ -14,7 +14,12 @@ from kafkapy._speedups.log.layout cimport LogState, Waiter
 from kafkapy._speedups.log.private cimport NEVER_MS, Follower, LogPrivate, private_of
 from kafkapy._speedups.log.recovery cimport EpochEntry, epochs_assign
 from kafkapy._speedups.log.replication cimport ReplicationState, replication_now_ms
-from kafkapy._speedups.log.state cimport advance_high_watermark_locked, fire, take_waiters_locked
+from kafkapy._speedups.log.state cimport (
+    advance_high_watermark_locked,
+    epochs_unwritten_locked,
+    fire,
+    take_waiters_locked,
+)
 from kafkapy._speedups.log.turns cimport lock_settled
 
 
@@ -52,7 +57,7 @@ cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, int32_t p
     cdef unordered_map[int32_t, Follower].iterator known
     cdef Follower fresh = new_follower()
     cdef size_t i
-    cdef bint changed, new_epoch
+    cdef bint changed, new_epoch, unwritten
     for i in range(replicas.size()):
         followers[replicas[0][i]] = fresh
     if not isr.empty():
@@ -77,9 +82,13 @@ cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, int32_t p
     if new_epoch:
         own.epoch_start_offset = log.log_end_offset
     changed = forget_newer_epochs(&own.history.epochs, leader_epoch)
-    if epochs_assign(&own.history.epochs, leader_epoch, log.log_end_offset) or changed:
-        changed = True
+    if changed:
         own.epochs_version += 1
+    unwritten = epochs_unwritten_locked(log)
+    if epochs_assign(&own.history.epochs, leader_epoch, log.log_end_offset):
+        own.epochs_version += 1
+        if not unwritten:
+            own.epochs_empty = own.epochs_version
     advance_high_watermark_locked(log)
     # Waiting requests were checked against the epoch before: all check again.
     take_waiters_locked(log, new_epoch, &woken)

@@ -95,6 +95,7 @@ cdef cppclass LogPrivate:
     vector[ProducerSnapshot] snapshots
     int64_t epochs_version      # counts changes of the leader epochs
     int64_t epochs_written      # its value when the epochs' file was last written
+    int64_t epochs_empty        # its value when only a last epoch without a record was missing in the file
     int64_t unflushed_messages  # since the last flush
     uint64_t random             # for roll jitter
     int64_t truncations         # a flush that a truncation overtook must not move the recovery point

@@ -220,6 +220,13 @@ cdef class ReplicatedLog(LogFiles):
             version = log_epochs_version(self.state)
         return version
 
+    def leave_leader_epochs(self):
+        """Leaves the checkpoint file of the leader epochs as it is. The next flush writes and syncs it."""
+        with nogil:
+            pthread_mutex_lock(&self.state.mutex)
+            private_of(self.state).epochs_version += 1
+            pthread_mutex_unlock(&self.state.mutex)
+
     def write_leader_epochs(self):
         """Writes the leader epochs into their checkpoint file. OSError, then the log is offline."""
         cdef int64_t version = self.epochs_version()

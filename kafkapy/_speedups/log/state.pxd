@@ -33,6 +33,8 @@ cdef inline void log_unref(LogState* log) noexcept nogil:
 
 
 # The number of changes of the leader epochs. Not under the mutex.
+cdef bint epochs_unwritten_locked(LogState* log) noexcept nogil
+cdef bint log_epochs_unwritten(LogState* log) noexcept nogil
 cdef int64_t log_epochs_version(LogState* log) noexcept nogil
 # Frees a log after its last reference.
 cdef void log_free(LogState* log) noexcept nogil

@@ -143,6 +143,7 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.aborted_summed = 0
     own.epochs_version = 0
     own.epochs_written = 0
+    own.epochs_empty = 0
     own.unflushed_messages = 0
     own.truncations = 0
     own.flush_due = 0
@@ -159,6 +160,24 @@ cdef LogState* log_new(int64_t id, const string& topic, int32_t partition, const
     own.random = <uint64_t>wall_clock_ms() * 2862933555777941757ULL + <uint64_t>id * 3037000493ULL
     watch_log(log)
     return log
+
+
+cdef bint epochs_unwritten_locked(LogState* log) noexcept nogil:
+    """Whether the epochs' file lacks something. A last epoch without a record is nothing: a load drops it."""
+    cdef LogPrivate* own = private_of(log)
+    if own.epochs_written == own.epochs_version:
+        return False
+    if own.epochs_empty != own.epochs_version or own.history.epochs.empty():
+        return True
+    return own.history.epochs.back().start_offset < log.log_end_offset
+
+
+cdef bint log_epochs_unwritten(LogState* log) noexcept nogil:
+    cdef bint unwritten
+    pthread_mutex_lock(&log.mutex)
+    unwritten = epochs_unwritten_locked(log)
+    pthread_mutex_unlock(&log.mutex)
+    return unwritten
 
 
 cdef int64_t log_epochs_version(LogState* log) noexcept nogil:

@@ -38,10 +38,13 @@ class LocalLogStorage:
     """
 
     def __init__(
-        self, directory: Path, later: Callable[[Callable[[], None], int], None] | None = None, *, created: bool = False
+        self,
+        directory: Path | str,
+        later: Callable[[Callable[[], None], int], None] | None = None,
+        *,
+        created: bool = False,
     ) -> None:
         self.directory = str(directory)
-        self._path = directory
         self._later = later
         self._lock = threading.Lock()
         self._prepared = 0
@@ -50,6 +53,10 @@ class LocalLogStorage:
         self._changes = threading.Lock()
         """Held while files are changed, and to retire."""
         self._retired = False
+
+    @property
+    def _path(self) -> Path:
+        return Path(self.directory)
 
     def retire(self) -> None:
         with self._changes, self._lock:
@@ -171,11 +178,11 @@ class LocalBackend:
         self.later = later
 
     def open_log(self, log_dir: Path, name: str, *, create: bool) -> LogStorage:
-        directory = log_dir / name
+        directory = f"{log_dir}/{name}"  # not a Path: a start opens thousands
         if create:
-            directory.mkdir(exist_ok=True)
-        elif not directory.is_dir():
-            raise FileNotFoundError(2, "no such partition directory", str(directory))
+            Path(directory).mkdir(exist_ok=True)
+        elif not os.path.isdir(directory):  # noqa: PTH112
+            raise FileNotFoundError(2, "no such partition directory", directory)
         return LocalLogStorage(directory, self.later, created=create)
 
     def list_logs(self, log_dir: Path) -> list[str]:
