@@ -535,14 +535,19 @@ def manage_next(piece: bytes, offset: int) -> int:
     return offset
 
 
-@pytest.mark.parametrize("at", [3, 7, 8, 11, 16, 40, 60])
-def test_what_is_no_batch_ends_the_move_and_leaves_the_log(manage: Any, batch: Any, at: int) -> None:
-    manager = manage()
+def ten_batches(manager: Any, batch: Any) -> tuple[Any, Path, int]:
+    """A log of one segment, the segment's file, and a batch's size in it."""
     log = lead(manager, segment_bytes="100000")
     for _ in range(10):
         log.append_as_leader(batch(), api_version=9)
     path = manager.dir_of(TP) / "t-0" / f"{0:020d}.log"
-    size = path.stat().st_size // 10
+    return log, path, path.stat().st_size // 10
+
+
+@pytest.mark.parametrize("at", [3, 7, 8, 11, 16, 40, 60])
+def test_what_is_no_batch_ends_the_move_and_leaves_the_log(manage: Any, batch: Any, at: int) -> None:
+    manager = manage()
+    log, path, size = ten_batches(manager, batch)
     with path.open("r+b") as file:
         file.seek(size * 4 + at)
         byte = file.read(1)[0]
@@ -560,11 +565,7 @@ def test_what_is_no_batch_ends_the_move_and_leaves_the_log(manage: Any, batch: A
 def test_missing_batches_are_no_hole_that_compaction_left(manage: Any, batch: Any, how: str) -> None:
     """To go on behind them, or from the start, would lose records that a replica may still have."""
     manager = manage()
-    log = lead(manager, segment_bytes="100000")
-    for _ in range(10):
-        log.append_as_leader(batch(), api_version=9)
-    path = manager.dir_of(TP) / "t-0" / f"{0:020d}.log"
-    size = path.stat().st_size // 10
+    log, path, size = ten_batches(manager, batch)
     with path.open("r+b") as file:
         if how == "an offset again":
             file.seek(size * 4)

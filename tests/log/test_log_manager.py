@@ -260,12 +260,8 @@ class CutFails:
         """Its directory has failed."""
 
 
-@pytest.mark.parametrize("which", ["log", "future log"])
-def test_a_truncation_that_lacks_descriptors_is_tried_again_and_no_failed_disk(
-    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch, which: str
-) -> None:
-    """Only the error of the system says so: KAFKA_STORAGE_ERROR would tell of a disk."""
-    manager = manage()
+def moving(manager: Any, batch: Any) -> tuple[Any, Path, Path]:
+    """A log of three records on its way into another directory; its directory, and the other one."""
     log = manager.get_or_create(ORDERS)
     log.become_leader(1, 0, [1])
     for _ in range(3):
@@ -273,6 +269,16 @@ def test_a_truncation_that_lacks_descriptors_is_tried_again_and_no_failed_disk(
     home = manager.dir_of(ORDERS)
     other = next(each.path for each in manager.dirs if each.path != home)
     manager.futures.create(ORDERS, other)
+    return log, home, other
+
+
+@pytest.mark.parametrize("which", ["log", "future log"])
+def test_a_truncation_that_lacks_descriptors_is_tried_again_and_no_failed_disk(
+    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """Only the error of the system says so: KAFKA_STORAGE_ERROR would tell of a disk."""
+    manager = manage()
+    log, home, _ = moving(manager, batch)
     with monkeypatch.context() as patch:
         if which == "log":
             patch.setattr(manager.table, "log_at", lambda tp: (CutFails(errno.EMFILE), home))
@@ -291,13 +297,7 @@ def test_a_truncation_takes_the_directory_offline_whose_disk_failed(
     manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = manage()
-    log = manager.get_or_create(ORDERS)
-    log.become_leader(1, 0, [1])
-    for _ in range(3):
-        log.append_as_leader(batch(), api_version=9)
-    home = manager.dir_of(ORDERS)
-    other = next(each.path for each in manager.dirs if each.path != home)
-    manager.futures.create(ORDERS, other)
+    log, home, other = moving(manager, batch)
     future = manager.futures.get(ORDERS)
     with monkeypatch.context() as patch:
         # The copy is of no more use; the log itself is cut.

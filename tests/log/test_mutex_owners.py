@@ -31,7 +31,7 @@ def test_no_mutex_is_unlocked_by_a_thread_that_does_not_hold_it(tmp_path: Path) 
     environment |= {"LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'inner'}"]
     command += [str(HERE / f"test_{name}.py") for name in TESTS]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=600)
     said = f"{done.stdout[-4000:]}\n{done.stderr[-2000:]}"
     assert done.returncode == 0, said
     checked = [int(number) for number in re.findall(r"(\d+) mutexes were checked", done.stderr)]

@@ -27,7 +27,7 @@ cdef struct FollowerView:           # of a replica that a consumer may read from
 
 # Makes this broker (`leader_id`) the leader in `leader_epoch`. `replicas`: the other replicas of the assignment;
 # `isr`: those of the ISR (assigned too), which becomes the committed and the maximal ISR. `partition_epoch` -1: not
-# known. True when the leader epochs changed.
+# known. True when newer leader epochs were dropped, so that their file must be written now.
 cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, int32_t partition_epoch, vector[int32_t]* isr,
                vector[int32_t]* replicas) noexcept nogil
 cdef void follow(LogState* log, int32_t leader_id, int32_t leader_epoch, int32_t partition_epoch) noexcept nogil

@@ -57,7 +57,7 @@ cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, int32_t p
     cdef unordered_map[int32_t, Follower].iterator known
     cdef Follower fresh = new_follower()
     cdef size_t i
-    cdef bint changed, new_epoch, unwritten
+    cdef bint dropped, new_epoch, unwritten
     for i in range(replicas.size()):
         followers[replicas[0][i]] = fresh
     if not isr.empty():
@@ -81,8 +81,8 @@ cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, int32_t p
     own.partition_epoch = partition_epoch
     if new_epoch:
         own.epoch_start_offset = log.log_end_offset
-    changed = forget_newer_epochs(&own.history.epochs, leader_epoch)
-    if changed:
+    dropped = forget_newer_epochs(&own.history.epochs, leader_epoch)
+    if dropped:
         own.epochs_version += 1
     unwritten = epochs_unwritten_locked(log)
     if epochs_assign(&own.history.epochs, leader_epoch, log.log_end_offset):
@@ -94,7 +94,7 @@ cdef bint lead(LogState* log, int32_t leader_id, int32_t leader_epoch, int32_t p
     take_waiters_locked(log, new_epoch, &woken)
     pthread_mutex_unlock(&log.mutex)
     fire(&woken)
-    return changed
+    return dropped
 
 
 cdef void put_isr_locked(LogState* log, vector[int32_t]* isr, vector[int32_t]* maximal) noexcept nogil:

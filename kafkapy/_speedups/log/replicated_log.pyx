@@ -75,7 +75,7 @@ cdef class ReplicatedLog(LogFiles):
         """
         cdef vector[int32_t] in_sync
         cdef vector[int32_t] assigned
-        cdef bint changed
+        cdef bint dropped
         cdef int32_t min_in_sync
         self.replica_count = <int32_t>len(replicas)
         min_in_sync = self.effective_min_in_sync(self.config)
@@ -85,8 +85,8 @@ cdef class ReplicatedLog(LogFiles):
             pthread_mutex_lock(&self.state.mutex)
             self.state.config.min_in_sync_replicas = min_in_sync
             pthread_mutex_unlock(&self.state.mutex)
-            changed = lead(self.state, leader_id, leader_epoch, partition_epoch, &in_sync, &assigned)
-        if changed:
+            dropped = lead(self.state, leader_id, leader_epoch, partition_epoch, &in_sync, &assigned)
+        if dropped:
             self.write_leader_epochs()
 
     def become_follower(self, int leader_id, int leader_epoch, *, int partition_epoch=-1):
