@@ -401,6 +401,7 @@ def _run_rows(results: Results) -> list[list[str]]:
     for work, run in results["runs"].items():
         machine = f"{run['cores']} cores of {run['cpu']}, {run['memory_gb']} GB, Linux {run['kernel']}"
         machine += ", pinned cores kept awake" if run["may_keep_cores_awake"] else ", idle cores halt"
+        machine += f", nice {run['nice']}" if run["nice"] else ""
         numbers = [str(run["rounds"]), f"{run['took_s'] / 60:.0f}", f"{run['load_average_at_start']:.1f}"]
         lines.append([work, run["date"], run["commit"], *numbers, machine])
     return lines

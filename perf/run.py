@@ -73,6 +73,7 @@ def main() -> int:
         return 0
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    measure.run_before_others()
 
     chosen_work = measure.chosen(list(work.ALL), options.work)
     wanted = measure.chosen(

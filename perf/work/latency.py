@@ -11,7 +11,7 @@ from typing import Any
 
 import measure
 from client import Client, record_batch, value, write_frames
-from peers import KAFKAPY
+from peers import KAFKAPY, OTHER
 
 from work.session import Metrics, Session
 
@@ -51,7 +51,7 @@ def end_to_end(session: Session) -> None:
     """Each record of 1 KB is a request of its own; the rates are shares of the slowest compared broker's maximum."""
     with session.running(with_limit=False) as brokers, session.folder("frames") as folder:
         brokers = {
-            p.name: brokers[p.name] for p in session.brokers if p.name in brokers and (p is KAFKAPY or p.is_apache)
+            p.name: brokers[p.name] for p in session.brokers if p.name in brokers and (p in (KAFKAPY, OTHER) or p.is_apache)
         }
         maxima: dict[str, list[float]] = {}
         for _ in range(1 if session.smoke else 3):

@@ -311,6 +311,19 @@ def test_cores_are_kept_awake_as_long_as_pinned_brokers_run(tmp_path):
         assert allowed_latency_us() == before
 
 
+def test_brokers_run_before_other_processes_where_the_system_allows_it(monkeypatch):
+    asked = []
+
+    def refused(*wanted):
+        asked.append(wanted)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", refused)
+    measure.run_before_others()
+    assert asked == [(os.PRIO_PROCESS, 0, -15)]
+    assert measure.machine()["nice"] == os.getpriority(os.PRIO_PROCESS, 0)
+
+
 def test_cores_that_this_process_cannot_keep_awake_halt(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "CPU_LATENCY", tmp_path / "no" / "such device")
     with measure.kept_awake() as awake:
@@ -412,6 +425,7 @@ def run_on(date):
         "cpu": "a <CPU>", "cores": 2, "memory_gb": 8, "kernel": "6", "commit": "abc", "date": date,
         "rounds": 3, "smoke": False, "took_s": 90, "load_average_at_start": 0.1,
         "may_keep_cores_awake": date < "2026-01-02",
+        "nice": -15 if date < "2026-01-02" else 0,
     }  # fmt: skip
 
 
@@ -497,7 +511,7 @@ def test_the_report_renders_from_stored_results(tmp_path):
     for words in (
         "Redpanda |  | missing: no <registry> has it",
         "| W6 | 2026-01-02 00:00 | abc |",
-        "Linux 6, pinned cores kept awake",
+        "Linux 6, pinned cores kept awake, nice -15",
         "Linux 6, idle cores halt",
         "it broke",
         "MISS",
