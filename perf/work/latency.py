@@ -50,9 +50,8 @@ def _maximum(session: Session, folder: Path, broker: Any) -> float:
 def end_to_end(session: Session) -> None:
     """Each record of 1 KB is a request of its own; the rates are shares of the slowest compared broker's maximum."""
     with session.running(with_limit=False) as brokers, session.folder("frames") as folder:
-        brokers = {
-            p.name: brokers[p.name] for p in session.brokers if p.name in brokers and (p in (KAFKAPY, OTHER) or p.is_apache)
-        }
+        compared = (p.name for p in session.brokers if p in (KAFKAPY, OTHER) or p.is_apache)
+        brokers = {name: brokers[name] for name in compared if name in brokers}
         maxima: dict[str, list[float]] = {}
         for _ in range(1 if session.smoke else 3):
             for name, broker in list(brokers.items()):
