@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import (
@@ -19,6 +19,10 @@ from kafkapy.metadata.broker_requests import (
 from kafkapy.metadata.znodes import PartitionState
 from kafkapy.replica.fetcher_api import FetchStart
 from kafkapy.types import ZERO_UUID, TopicPartition, random_uuid
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.log.partition_log import PartitionLog
+    from kafkapy.replica.partition import Partition
 
 Runner = Callable[..., None]
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -55,6 +59,26 @@ class Fetchers:
 def fetchers_of(broker: Any) -> Fetchers:
     broker.replicas.fetchers = fetchers = Fetchers()
     return fetchers
+
+
+class Heard:
+    """Notes what ReplicaManager tells the IsrManager and the listeners of leadership."""
+
+    def __init__(self, broker: Any) -> None:
+        self.isr: list[tuple[TopicPartition, int, bool]] = []
+        """Partition, leader epoch, whether this broker leads it."""
+        self.forgotten: list[TopicPartition] = []
+        self.listened: list[tuple[TopicPartition, int, bool]] = []
+        broker.replicas.isr = self
+        broker.replicas.leadership_listeners.append(lambda *change: self.listened.append(change))
+
+    def leadership_changed(self, partition: Partition, log: PartitionLog) -> None:
+        assert partition.log is log
+        self.isr.append((partition.topic_partition, partition.leader_epoch, partition.is_leader))
+
+    def forget(self, partition: Partition, log: PartitionLog) -> None:
+        assert partition.log is log
+        self.forgotten.append(partition.topic_partition)
 
 
 async def change(
@@ -179,6 +203,46 @@ def test_a_failed_directory_is_not_fetched_into(with_broker: Runner, tmp_path: P
         assert fetchers.leaders() == {T0: (1, 1)}
 
     with_broker(test)
+
+
+def test_each_assignment_and_each_end_of_a_partition_is_told(with_broker: Runner, tmp_path: Path) -> None:
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        heard = Heard(broker)
+        await change(broker, 0, 0, T0, is_new=True)
+        await change(broker, 1, 1, T0)
+        await change(broker, 0, 2, T0, T1)
+        led = [(T0, 0, True), (T0, 1, False), (T0, 2, True), (T1, 2, True)]
+        assert heard.isr == heard.listened == led
+        # The same again is no news.
+        await change(broker, 0, 2, T0, T1)
+        assert heard.isr == heard.listened == led
+        broker.replicas.log_dir_failed(tmp_path / "logs", [T1])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert heard.isr[4:] == heard.listened[4:] == [(T1, 2, False)]
+        assert heard.forgotten == []
+        await broker.replicas.stop_replicas(StopReplica(1, EPOCH, 1, {T0: StopReplicaPartition(3, False)}))
+        assert heard.forgotten == [T0]
+        assert heard.isr[5:] == []
+        assert heard.listened[5:] == [(T0, 2, False)]
+
+    with_broker(test)
+
+
+def test_a_broker_that_stops_hosts_nothing(make_broker: Callable[..., Any]) -> None:
+    async def test() -> None:
+        broker = make_broker()
+        await broker.start()
+        fetchers = fetchers_of(broker)
+        await change(broker, 0, 0, T0, is_new=True)
+        await change(broker, 1, 0, T1, is_new=True)
+        assert sorted(broker.table.hosted()) == [("t", 0), ("t", 1)]
+        await broker.stop()
+        assert broker.table.hosted() == []
+        assert (dict(broker.replicas.partitions), fetchers.running) == ({}, {})
+
+    asyncio.run(test())
 
 
 def test_requests_of_two_controllers_take_turns(with_broker: Runner) -> None:
