@@ -16,7 +16,7 @@ from kafkapy.metadata.broker_requests import (
     StopReplicaPartition,
     UpdateMetadata,
 )
-from kafkapy.metadata.znodes import PartitionState
+from kafkapy.metadata.znodes import CONFIG_TOPICS, PartitionState, config_path, encode_config
 from kafkapy.replica.fetcher_api import FetchStart
 from kafkapy.types import ZERO_UUID, TopicPartition, random_uuid
 
@@ -166,6 +166,24 @@ def test_a_topic_without_id_gets_one_in_the_same_epoch(with_broker: Runner, tmp_
         assert (await change(broker, 1, 2, topic_id=random_uuid())).partition_errors == {
             T0: ErrorCode.INCONSISTENT_TOPIC_ID
         }
+
+    with_broker(test)
+
+
+def test_settings_are_read_with_the_first_partition_and_again_with_a_new_one(with_broker: Runner) -> None:
+    """A topic that is new may have had settings of an earlier topic of that name."""
+
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        path = config_path(CONFIG_TOPICS, "t")
+        await broker.store.create(path, encode_config({"retention.ms": "1000"}), make_parents=True)
+        await change(broker, 1, 0, T0)
+        assert broker.table.log("t", 0).config.retention_ms == 1000
+        await broker.store.set(path, encode_config({"retention.ms": "2000"}))
+        await change(broker, 1, 0, T1)
+        assert broker.table.log("t", 1).config.retention_ms == 1000, "a notification tells of changes"
+        await change(broker, 1, 0, TopicPartition("t", 2), is_new=True)
+        assert broker.table.log("t", 2).config.retention_ms == 2000
 
     with_broker(test)
 
