@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from kafkapy.errors import ErrorCode
 from kafkapy.metadata.broker_requests import (
+    LEADER_DURING_DELETE,
     BrokerResponse,
     LeaderAndIsr,
     LeaderAndIsrPartition,
     StopReplica,
     StopReplicaPartition,
     UpdateMetadata,
+    UpdateMetadataPartition,
 )
 from kafkapy.metadata.znodes import CONFIG_TOPICS, PartitionState, config_path, encode_config
 from kafkapy.replica.fetcher_api import FetchStart
@@ -184,6 +189,98 @@ def test_settings_are_read_with_the_first_partition_and_again_with_a_new_one(wit
         assert broker.table.log("t", 1).config.retention_ms == 1000, "a notification tells of changes"
         await change(broker, 1, 0, TopicPartition("t", 2), is_new=True)
         assert broker.table.log("t", 2).config.retention_ms == 2000
+
+    with_broker(test)
+
+
+async def show(broker: Any, leader: int, *partitions: TopicPartition) -> None:
+    """Tell the broker what clients see of partitions."""
+    state = PartitionState(leader, 0, (1,), EPOCH, version=1)
+    shown = {each: UpdateMetadataPartition(state, (1,)) for each in partitions}
+    await broker.replicas.update_metadata(UpdateMetadata(1, EPOCH, 1, {"t": ID}, shown, {}))
+
+
+async def give_settings(broker: Any, **settings: str) -> None:
+    given = {key.replace("_", "."): value for key, value in settings.items()}
+    await broker.store.create(config_path(CONFIG_TOPICS, "t"), encode_config(given), make_parents=True)
+
+
+async def delete_replicas(broker: Any, *partitions: TopicPartition) -> dict[TopicPartition, ErrorCode]:
+    request = StopReplica(1, EPOCH, 1, {each: StopReplicaPartition(-2, True) for each in partitions})
+    return dict((await broker.replicas.stop_replicas(request)).partition_errors)
+
+
+def test_a_topic_keeps_its_settings_when_one_of_its_partitions_moves_away(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        await give_settings(broker, cleanup_policy="compact", retention_ms="1000")
+        await change(broker, 0, 0, T0, T1, is_new=True)
+        await show(broker, 0, T0, T1)
+        assert await delete_replicas(broker, T0) == {}
+        assert broker.table.hosted() == [("t", 1)]
+        broker.replicas.update_config(broker.config)
+        config = broker.table.log("t", 1).config
+        assert (config.cleanup_policy, config.retention_ms) == (("compact",), 1000)
+        await broker.configs.change(CONFIG_TOPICS, "t", lambda before: {**before, "retention.ms": "2000"})
+        config = broker.table.log("t", 1).config
+        assert (config.cleanup_policy, config.retention_ms) == (("compact",), 2000)
+        # A controller on this broker looks at the settings of all topics.
+        assert await delete_replicas(broker, T1) == {}
+        assert broker.configs.topic("t")["retention.ms"] == "2000"
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+def test_the_settings_of_a_deleted_topic_are_forgotten(with_broker: Runner, hosted: bool) -> None:
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        await give_settings(broker, retention_ms="1000")
+        if hosted:
+            await change(broker, 0, 0, T0, T1, is_new=True)
+        else:
+            await broker.configs.load_topics(["t"])
+        await show(broker, 1, T0, T1)
+        await show(broker, LEADER_DURING_DELETE, T0)
+        assert broker.configs.topic("t") == {"retention.ms": "1000"}, "another partition is there"
+        await show(broker, LEADER_DURING_DELETE, T1)
+        assert broker.configs.topic("t") == {}
+
+    with_broker(test)
+
+
+def test_the_settings_of_a_topic_deleted_while_the_broker_was_away_are_forgotten(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        await give_settings(broker, retention_ms="1000")
+        await broker.configs.load_topics(["t"])
+        assert await delete_replicas(broker, T0) == {}
+        assert broker.configs.topic("t") == {}
+
+    with_broker(test)
+
+
+def test_a_log_that_cannot_be_deleted_is_reported_and_the_others_are_deleted(
+    with_broker: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        await give_settings(broker, retention_ms="1000")
+        await change(broker, 0, 0, T0, T1, is_new=True)
+        delete = broker.log_manager.delete
+
+        def refuse(partition: TopicPartition) -> bool:
+            if partition == T0:
+                raise OSError(errno.EIO, "the disk is broken")
+            return bool(delete(partition))
+
+        monkeypatch.setattr(broker.log_manager, "delete", refuse)
+        assert await delete_replicas(broker, T0) == {T0: ErrorCode.KAFKA_STORAGE_ERROR}
+        assert broker.configs.topic("t") == {"retention.ms": "1000"}
+        assert await delete_replicas(broker, T0, T1) == {T0: ErrorCode.KAFKA_STORAGE_ERROR}
+        assert list(broker.log_manager.logs()) == [T0]
+        assert broker.table.hosted() == []
+        monkeypatch.undo()
+        assert await delete_replicas(broker, T0) == {}
+        assert list(broker.log_manager.logs()) == []
 
     with_broker(test)
 
