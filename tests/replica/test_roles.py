@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkapy.errors import ErrorCode
+from kafkapy.errors import ErrorCode, KafkaStorageError
 from kafkapy.metadata.broker_requests import (
     LEADER_DURING_DELETE,
     BrokerResponse,
@@ -27,6 +27,7 @@ from kafkapy.types import ZERO_UUID, TopicPartition, random_uuid
 
 if TYPE_CHECKING:
     from kafkapy._speedups.log.partition_log import PartitionLog
+    from kafkapy.config.broker import BrokerConfig
     from kafkapy.replica.partition import Partition
 
 Runner = Callable[..., None]
@@ -41,6 +42,9 @@ class Fetchers:
 
     def __init__(self) -> None:
         self.running: dict[TopicPartition, FetchStart] = {}
+        self.configs: list[BrokerConfig] = []
+        self.topics: list[str] = []
+        """Those whose settings may have changed."""
 
     def add(self, starts: Mapping[TopicPartition, FetchStart]) -> None:
         for start in starts.values():
@@ -53,6 +57,10 @@ class Fetchers:
 
     def update_topics(self, topics: Iterable[str]) -> None:
         assert not isinstance(topics, str)
+        self.topics.extend(topics)
+
+    def update_config(self, config: BrokerConfig) -> None:
+        self.configs.append(config)
 
     async def close(self) -> None:
         self.running.clear()
@@ -358,6 +366,46 @@ def test_a_broker_that_stops_hosts_nothing(make_broker: Callable[..., Any]) -> N
         assert (dict(broker.replicas.partitions), fetchers.running) == ({}, {})
 
     asyncio.run(test())
+
+
+def test_a_fetcher_that_gave_up_is_remembered_until_the_next_epoch(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        await change(broker, 1, 1, T0, T1, is_new=True)
+        failed = broker.replicas.failed_followers
+        error = KafkaStorageError("the disk is broken")
+        broker.replicas.partition_failed(T0, 0, error)
+        broker.replicas.partition_failed(TopicPartition("t", 9), 1, error)
+        assert failed == {}, "they were told of an earlier epoch, and of a partition that is not here"
+        broker.replicas.partition_failed(T0, 1, error)
+        broker.replicas.partition_failed(T1, 1, error)
+        assert failed == {T0: error, T1: error}
+        await change(broker, 1, 1, T0)
+        assert failed == {T0: error, T1: error}
+        await change(broker, 1, 2, T0)
+        assert failed == {T1: error}
+
+    with_broker(test)
+
+
+def test_changed_settings_reach_the_logs_and_the_fetchers(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        fetchers = fetchers_of(broker)
+        await change(broker, 0, 0, T0, is_new=True)
+        changes = {
+            "leader.replication.throttled.rate": "777",
+            "log.retention.ms": "5000",
+            "replica.alter.log.dirs.io.max.bytes.per.second": "888",
+        }
+        config = broker.config.with_dynamic(changes)
+        broker.replicas.update_config(config)
+        assert broker.replicas.replication.leader_rate == 777
+        assert broker.table.log("t", 0).config.retention_ms == 5000
+        assert broker.log_manager.futures.pace.bytes_per_second == 888
+        assert fetchers.configs == [config]
+        assert fetchers.topics == ["t"]
+
+    with_broker(test)
 
 
 def test_requests_of_two_controllers_take_turns(with_broker: Runner) -> None:
