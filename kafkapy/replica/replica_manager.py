@@ -384,6 +384,7 @@ class ReplicaManager:
         async for topic in in_slices(gone):
             self._table.remove_topic(topic)
             self._partition_counts.pop(topic, None)
+            self._configs.forget_topic(topic)
         if gone:
             for listener in self.deletion_listeners:
                 listener(gone)
@@ -423,7 +424,8 @@ class ReplicaManager:
                 if error is not None:
                     logger.error("Partition %s cannot be deleted: %s", topic_partition, error)
                     failed[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
-                else:
+                elif topic_partition.topic not in self._cache.snapshot.topics:
+                    # The settings of a topic that moves away are kept: the rest of it and the controller need them.
                     self._configs.forget_topic(topic_partition.topic)
         return BrokerResponse(partition_errors=failed)
 

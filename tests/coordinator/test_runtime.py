@@ -71,15 +71,28 @@ class Shard:
         self.unloaded += 1
 
 
+class NotingShard(Shard):
+    """Notes the offsets of its records."""
+
+    def __init__(self, context: ShardContext[Shard]) -> None:
+        super().__init__(context)
+        self.told_end = 0
+        self.noted: list[tuple[str, int]] = []
+
+    def stored_at(self, record: CoordinatorRecord, offset: int) -> None:
+        key: Any = record.key
+        self.noted.append((key.topic, offset))
+
+
 class Bench:
     """A runtime with one partition, and short forms."""
 
-    def __init__(self, writer: MemoryWriter | None = None, load: bool = True) -> None:
+    def __init__(self, writer: MemoryWriter | None = None, load: bool = True, shard: type[Shard] = Shard) -> None:
         self.clock = VirtualClock()
         self.writer = writer or MemoryWriter()
         types = RecordTypes({1: (OffsetCommitKey, OffsetCommitValue)})
         self.runtime = CoordinatorRuntime(
-            "Test", TOPIC, Shard, types, self.writer, self.clock, partition_count=lambda: 50
+            "Test", TOPIC, shard, types, self.writer, self.clock, partition_count=lambda: 50
         )
         if load:
             self.runtime.on_leadership_change(PARTITION, 1, True)
@@ -132,6 +145,26 @@ def test_a_write_is_seen_at_once_and_answered_when_it_is_committed(bench: Bench)
     bench.writer.commit()
     assert wrote.result() == "a"
     assert read.result() == {"a": 1}
+
+
+def test_a_shard_hears_offsets_and_its_records_are_released_before_they_are_committed() -> None:
+    bench = Bench(shard=NotingShard)
+    bench.writer.replicate = False
+    records = [record("a", 1), record("b", 2)]
+    references = [sys.getrefcount(each) for each in records]
+    replies = [
+        bench.put("first", 0),
+        bench.runtime.write(0, lambda shard, now_ms: Result("two", list(records))),
+        bench.put("last", 3),
+    ]
+    bench.clock.run()
+    shard: Any = bench.shard
+    assert shard.noted == [("first", 0), ("a", 1), ("b", 2), ("last", 3)]
+    assert [sys.getrefcount(each) for each in records] == references
+    assert not any(each.done for each in replies)
+    bench.put("next", 4)
+    bench.clock.run()
+    assert shard.noted[4:] == [("next", 4)]
 
 
 def test_operations_of_one_turn_share_a_batch(bench: Bench) -> None:

@@ -35,6 +35,19 @@ def test_unknown_versions_are_refused(text: str) -> None:
         MetadataVersion.parse(text)
 
 
+def test_each_release_has_its_steps() -> None:
+    """All versions of Kafka's MetadataVersion up to 3.9."""
+    assert [version.name for version in VERSIONS] == [
+        "0.8.0", "0.8.1", "0.8.2", "0.9.0", "0.10.0-IV0", "0.10.0-IV1", "0.10.1-IV0", "0.10.1-IV1", "0.10.1-IV2",
+        "0.10.2-IV0", "0.11.0-IV0", "0.11.0-IV1", "0.11.0-IV2", "1.0-IV0", "1.1-IV0", "2.0-IV0", "2.0-IV1", "2.1-IV0",
+        "2.1-IV1", "2.1-IV2", "2.2-IV0", "2.2-IV1", "2.3-IV0", "2.3-IV1", "2.4-IV0", "2.4-IV1", "2.5-IV0", "2.6-IV0",
+        "2.7-IV0", "2.7-IV1", "2.7-IV2", "2.8-IV0", "2.8-IV1", "3.0-IV0", "3.0-IV1", "3.1-IV0", "3.2-IV0", "3.3-IV0",
+        "3.3-IV1", "3.3-IV2", "3.3-IV3", "3.4-IV0", "3.5-IV0", "3.5-IV1", "3.5-IV2", "3.6-IV0", "3.6-IV1", "3.6-IV2",
+        "3.7-IV0", "3.7-IV1", "3.7-IV2", "3.7-IV3", "3.7-IV4", "3.8-IV0", "3.9-IV0",
+    ]  # fmt: skip
+    assert [version.ordinal for version in VERSIONS] == list(range(len(VERSIONS)))
+
+
 def test_versions_compare_by_age() -> None:
     assert MetadataVersion.parse("0.9.0") < MetadataVersion.parse("0.10.0") < MetadataVersion.parse("1.0")
     assert MetadataVersion.parse("2.7-IV1") < IBP_2_7_IV2 <= MetadataVersion.parse("2.7")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -522,5 +524,23 @@ def test_a_leader_that_hears_of_its_epoch_later_is_asked_soon_again(tmp_path: Pa
             assert ours.log_end_offset == 0
             leader.log(epoch=1)
             await until(lambda: ours.high_watermark == 2, "the follower catches up")
+
+    asyncio.run(scenario())
+
+
+def test_nothing_holds_fetchers_that_were_closed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            leader.log().append_as_leader(batch(3))
+            ours = follower.follow()
+            await until(lambda: ours.log_end_offset == 3, "the follower catches up")
+        held = weakref.ref(follower.fetchers)
+        del leader, follower
+
+        def gone() -> bool:
+            gc.collect()
+            return held() is None
+
+        await until(gone, "the loop and the threads let go of them")
 
     asyncio.run(scenario())

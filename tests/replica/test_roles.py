@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafkapy.errors import ErrorCode
+import pytest
+
+from kafkapy.errors import ErrorCode, KafkaStorageError
 from kafkapy.metadata.broker_requests import (
+    LEADER_DURING_DELETE,
     BrokerResponse,
     LeaderAndIsr,
     LeaderAndIsrPartition,
     StopReplica,
     StopReplicaPartition,
     UpdateMetadata,
+    UpdateMetadataPartition,
 )
-from kafkapy.metadata.znodes import PartitionState
+from kafkapy.metadata.znodes import CONFIG_TOPICS, PartitionState, config_path, encode_config
 from kafkapy.replica.fetcher_api import FetchStart
 from kafkapy.types import ZERO_UUID, TopicPartition, random_uuid
+
+if TYPE_CHECKING:
+    from kafkapy._speedups.log.partition_log import PartitionLog
+    from kafkapy.config.broker import BrokerConfig
+    from kafkapy.replica.partition import Partition
 
 Runner = Callable[..., None]
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -32,6 +42,9 @@ class Fetchers:
 
     def __init__(self) -> None:
         self.running: dict[TopicPartition, FetchStart] = {}
+        self.configs: list[BrokerConfig] = []
+        self.topics: list[str] = []
+        """Those whose settings may have changed."""
 
     def add(self, starts: Mapping[TopicPartition, FetchStart]) -> None:
         for start in starts.values():
@@ -44,6 +57,10 @@ class Fetchers:
 
     def update_topics(self, topics: Iterable[str]) -> None:
         assert not isinstance(topics, str)
+        self.topics.extend(topics)
+
+    def update_config(self, config: BrokerConfig) -> None:
+        self.configs.append(config)
 
     async def close(self) -> None:
         self.running.clear()
@@ -55,6 +72,26 @@ class Fetchers:
 def fetchers_of(broker: Any) -> Fetchers:
     broker.replicas.fetchers = fetchers = Fetchers()
     return fetchers
+
+
+class Heard:
+    """Notes what ReplicaManager tells the IsrManager and the listeners of leadership."""
+
+    def __init__(self, broker: Any) -> None:
+        self.isr: list[tuple[TopicPartition, int, bool]] = []
+        """Partition, leader epoch, whether this broker leads it."""
+        self.forgotten: list[TopicPartition] = []
+        self.listened: list[tuple[TopicPartition, int, bool]] = []
+        broker.replicas.isr = self
+        broker.replicas.leadership_listeners.append(lambda *change: self.listened.append(change))
+
+    def leadership_changed(self, partition: Partition, log: PartitionLog) -> None:
+        assert partition.log is log
+        self.isr.append((partition.topic_partition, partition.leader_epoch, partition.is_leader))
+
+    def forget(self, partition: Partition, log: PartitionLog) -> None:
+        assert partition.log is log
+        self.forgotten.append(partition.topic_partition)
 
 
 async def change(
@@ -146,6 +183,116 @@ def test_a_topic_without_id_gets_one_in_the_same_epoch(with_broker: Runner, tmp_
     with_broker(test)
 
 
+def test_settings_are_read_with_the_first_partition_and_again_with_a_new_one(with_broker: Runner) -> None:
+    """A topic that is new may have had settings of an earlier topic of that name."""
+
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        path = config_path(CONFIG_TOPICS, "t")
+        await broker.store.create(path, encode_config({"retention.ms": "1000"}), make_parents=True)
+        await change(broker, 1, 0, T0)
+        assert broker.table.log("t", 0).config.retention_ms == 1000
+        await broker.store.set(path, encode_config({"retention.ms": "2000"}))
+        await change(broker, 1, 0, T1)
+        assert broker.table.log("t", 1).config.retention_ms == 1000, "a notification tells of changes"
+        await change(broker, 1, 0, TopicPartition("t", 2), is_new=True)
+        assert broker.table.log("t", 2).config.retention_ms == 2000
+
+    with_broker(test)
+
+
+async def show(broker: Any, leader: int, *partitions: TopicPartition) -> None:
+    """Tell the broker what clients see of partitions."""
+    state = PartitionState(leader, 0, (1,), EPOCH, version=1)
+    shown = {each: UpdateMetadataPartition(state, (1,)) for each in partitions}
+    await broker.replicas.update_metadata(UpdateMetadata(1, EPOCH, 1, {"t": ID}, shown, {}))
+
+
+async def give_settings(broker: Any, **settings: str) -> None:
+    given = {key.replace("_", "."): value for key, value in settings.items()}
+    await broker.store.create(config_path(CONFIG_TOPICS, "t"), encode_config(given), make_parents=True)
+
+
+async def delete_replicas(broker: Any, *partitions: TopicPartition) -> dict[TopicPartition, ErrorCode]:
+    request = StopReplica(1, EPOCH, 1, {each: StopReplicaPartition(-2, True) for each in partitions})
+    return dict((await broker.replicas.stop_replicas(request)).partition_errors)
+
+
+def test_a_topic_keeps_its_settings_when_one_of_its_partitions_moves_away(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        await give_settings(broker, cleanup_policy="compact", retention_ms="1000")
+        await change(broker, 0, 0, T0, T1, is_new=True)
+        await show(broker, 0, T0, T1)
+        assert await delete_replicas(broker, T0) == {}
+        assert broker.table.hosted() == [("t", 1)]
+        broker.replicas.update_config(broker.config)
+        config = broker.table.log("t", 1).config
+        assert (config.cleanup_policy, config.retention_ms) == (("compact",), 1000)
+        await broker.configs.change(CONFIG_TOPICS, "t", lambda before: {**before, "retention.ms": "2000"})
+        config = broker.table.log("t", 1).config
+        assert (config.cleanup_policy, config.retention_ms) == (("compact",), 2000)
+        # A controller on this broker looks at the settings of all topics.
+        assert await delete_replicas(broker, T1) == {}
+        assert broker.configs.topic("t")["retention.ms"] == "2000"
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+def test_the_settings_of_a_deleted_topic_are_forgotten(with_broker: Runner, hosted: bool) -> None:
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        await give_settings(broker, retention_ms="1000")
+        if hosted:
+            await change(broker, 0, 0, T0, T1, is_new=True)
+        else:
+            await broker.configs.load_topics(["t"])
+        await show(broker, 1, T0, T1)
+        await show(broker, LEADER_DURING_DELETE, T0)
+        assert broker.configs.topic("t") == {"retention.ms": "1000"}, "another partition is there"
+        await show(broker, LEADER_DURING_DELETE, T1)
+        assert broker.configs.topic("t") == {}
+
+    with_broker(test)
+
+
+def test_the_settings_of_a_topic_deleted_while_the_broker_was_away_are_forgotten(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        await give_settings(broker, retention_ms="1000")
+        await broker.configs.load_topics(["t"])
+        assert await delete_replicas(broker, T0) == {}
+        assert broker.configs.topic("t") == {}
+
+    with_broker(test)
+
+
+def test_a_log_that_cannot_be_deleted_is_reported_and_the_others_are_deleted(
+    with_broker: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        await give_settings(broker, retention_ms="1000")
+        await change(broker, 0, 0, T0, T1, is_new=True)
+        delete = broker.log_manager.delete
+
+        def refuse(partition: TopicPartition) -> bool:
+            if partition == T0:
+                raise OSError(errno.EIO, "the disk is broken")
+            return bool(delete(partition))
+
+        monkeypatch.setattr(broker.log_manager, "delete", refuse)
+        assert await delete_replicas(broker, T0) == {T0: ErrorCode.KAFKA_STORAGE_ERROR}
+        assert broker.configs.topic("t") == {"retention.ms": "1000"}
+        assert await delete_replicas(broker, T0, T1) == {T0: ErrorCode.KAFKA_STORAGE_ERROR}
+        assert list(broker.log_manager.logs()) == [T0]
+        assert broker.table.hosted() == []
+        monkeypatch.undo()
+        assert await delete_replicas(broker, T0) == {}
+        assert list(broker.log_manager.logs()) == []
+
+    with_broker(test)
+
+
 def test_a_replica_that_stops_is_not_fetched(with_broker: Runner) -> None:
     async def test(broker: Any) -> None:
         fetchers = fetchers_of(broker)
@@ -177,6 +324,86 @@ def test_a_failed_directory_is_not_fetched_into(with_broker: Runner, tmp_path: P
         assert set(fetchers.running) == {T0}
         assert (await change(broker, 1, 1, T0, T1)).partition_errors == {T1: ErrorCode.KAFKA_STORAGE_ERROR}
         assert fetchers.leaders() == {T0: (1, 1)}
+
+    with_broker(test)
+
+
+def test_each_assignment_and_each_end_of_a_partition_is_told(with_broker: Runner, tmp_path: Path) -> None:
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        heard = Heard(broker)
+        await change(broker, 0, 0, T0, is_new=True)
+        await change(broker, 1, 1, T0)
+        await change(broker, 0, 2, T0, T1)
+        led = [(T0, 0, True), (T0, 1, False), (T0, 2, True), (T1, 2, True)]
+        assert heard.isr == heard.listened == led
+        # The same again is no news.
+        await change(broker, 0, 2, T0, T1)
+        assert heard.isr == heard.listened == led
+        broker.replicas.log_dir_failed(tmp_path / "logs", [T1])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert heard.isr[4:] == heard.listened[4:] == [(T1, 2, False)]
+        assert heard.forgotten == []
+        await broker.replicas.stop_replicas(StopReplica(1, EPOCH, 1, {T0: StopReplicaPartition(3, False)}))
+        assert heard.forgotten == [T0]
+        assert heard.isr[5:] == []
+        assert heard.listened[5:] == [(T0, 2, False)]
+
+    with_broker(test)
+
+
+def test_a_broker_that_stops_hosts_nothing(make_broker: Callable[..., Any]) -> None:
+    async def test() -> None:
+        broker = make_broker()
+        await broker.start()
+        fetchers = fetchers_of(broker)
+        await change(broker, 0, 0, T0, is_new=True)
+        await change(broker, 1, 0, T1, is_new=True)
+        assert sorted(broker.table.hosted()) == [("t", 0), ("t", 1)]
+        await broker.stop()
+        assert broker.table.hosted() == []
+        assert (dict(broker.replicas.partitions), fetchers.running) == ({}, {})
+
+    asyncio.run(test())
+
+
+def test_a_fetcher_that_gave_up_is_remembered_until_the_next_epoch(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        await change(broker, 1, 1, T0, T1, is_new=True)
+        failed = broker.replicas.failed_followers
+        error = KafkaStorageError("the disk is broken")
+        broker.replicas.partition_failed(T0, 0, error)
+        broker.replicas.partition_failed(TopicPartition("t", 9), 1, error)
+        assert failed == {}, "they were told of an earlier epoch, and of a partition that is not here"
+        broker.replicas.partition_failed(T0, 1, error)
+        broker.replicas.partition_failed(T1, 1, error)
+        assert failed == {T0: error, T1: error}
+        await change(broker, 1, 1, T0)
+        assert failed == {T0: error, T1: error}
+        await change(broker, 1, 2, T0)
+        assert failed == {T1: error}
+
+    with_broker(test)
+
+
+def test_changed_settings_reach_the_logs_and_the_fetchers(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        fetchers = fetchers_of(broker)
+        await change(broker, 0, 0, T0, is_new=True)
+        changes = {
+            "leader.replication.throttled.rate": "777",
+            "log.retention.ms": "5000",
+            "replica.alter.log.dirs.io.max.bytes.per.second": "888",
+        }
+        config = broker.config.with_dynamic(changes)
+        broker.replicas.update_config(config)
+        assert broker.replicas.replication.leader_rate == 777
+        assert broker.table.log("t", 0).config.retention_ms == 5000
+        assert broker.log_manager.futures.pace.bytes_per_second == 888
+        assert fetchers.configs == [config]
+        assert fetchers.topics == ["t"]
 
     with_broker(test)
 

@@ -182,9 +182,11 @@ class GroupShard:
         del producer_epoch
         if record.key_version <= OFFSET_COMMIT_KEY:
             key = cast(OffsetCommitKey, record.key)
-            if record.value is not None and key.group not in self.groups:
+            if record.value is not None:
                 # A consumer that assigns its own partitions has a group only for its offsets.
-                self._create_classic(key.group)
+                group = self.groups.get(key.group) or self._create_classic(key.group)
+                if isinstance(group, ClassicGroup):
+                    group.is_recorded = True
             self.store.apply(key, cast("OffsetCommitValue | None", record.value), producer_id)
         elif record.key_version == GROUP_METADATA_KEY:
             group_id = cast(GroupMetadataKey, record.key).group
@@ -242,7 +244,7 @@ class GroupShard:
         The record of the next group may never have been written.
         """
         if self.store.of_group(group_id) or self.store.has_open_transactions(group_id):
-            self._create_classic(group_id)
+            self._create_classic(group_id).is_recorded = True
 
     def apply_end_transaction_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """See Shard."""
@@ -402,7 +404,7 @@ class GroupShard:
         if isinstance(group, ClassicGroup):
             for member_id in group.pending_join:
                 self._rebalance.cancel_heartbeat(group, member_id)
-            if not group.is_recorded and not self.store.of_group(group.group_id):
+            if not group.is_recorded:
                 del self.groups[group.group_id]
                 return []
         return group.tombstones()

@@ -125,3 +125,21 @@ def test_a_group_of_offsets_only_becomes_a_consumer_group_and_keeps_them(bench: 
     bench.restart()
     assert bench.consumer_group().state_name == "Stable"
     assert bench.fetch()[P0].offset == 7
+
+
+def test_a_group_that_kept_its_offsets_when_it_became_classic_is_deleted_for_good(bench: Any) -> None:
+    Member(bench, "a")
+    commit(bench, "a", 1)
+    bench.beat("a", -1)
+    bench.join()
+    bench.restart()
+    assert list(bench.fetch()) == [P0], "no record of the classic group was written"
+    later = bench.coordinator.write("group", lambda shard, _: shard.offsets.delete("group", [P0]))
+    bench.clock.run()
+    assert later.result() == {P0: ErrorCode.NONE}
+    later = bench.coordinator.write("group", lambda shard, _: shard.delete_groups(["group"]))
+    bench.clock.run()
+    assert later.result() == {"group": ErrorCode.NONE}
+    for _ in range(2):
+        assert bench.shard.groups == {}
+        bench.restart()

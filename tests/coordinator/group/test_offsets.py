@@ -213,6 +213,43 @@ def test_groups_are_deleted_with_their_offsets(bench: Bench) -> None:
         bench.restart()
 
 
+@pytest.mark.parametrize("how", ["pending", "aborted", "deleted"])
+def test_a_group_that_was_deleted_after_its_offsets_had_gone_is_not_loaded_again(bench: Bench, how: str) -> None:
+    producer = None if how == "deleted" else ProducerStamp(7, 0)
+    bench.commit({TOPIC: 1}, producer=producer)
+    if how == "aborted":
+        complete(bench, 7, False)
+    elif how == "deleted":
+        assert delete_offsets(bench, TOPIC) == {TopicPartition(*TOPIC): ErrorCode.NONE}
+    assert bench.fetch() == {}
+    assert delete_groups(bench, "group") == {"group": ErrorCode.NONE}
+    for _ in range(2):
+        assert bench.shard.groups == {}
+        bench.restart()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_group_whose_transaction_was_aborted_goes_with_the_next_check(bench: Bench, restart: bool) -> None:
+    bench.commit({TOPIC: 1}, producer=ProducerStamp(7, 0))
+    if restart:
+        bench.restart()
+    bench.clock.advance(600_001)
+    assert list(bench.shard.groups) == ["group"], "its transaction is open"
+    complete(bench, 7, False)
+    bench.clock.advance(600_001)
+    for _ in range(2):
+        assert bench.shard.groups == {}
+        bench.restart()
+
+
+def test_a_group_that_was_never_written_is_deleted_without_a_record(bench: Bench) -> None:
+    bench.join()
+    appends = bench.writer.appends
+    assert delete_groups(bench, "group") == {"group": ErrorCode.NONE}
+    assert bench.shard.groups == {}
+    assert bench.writer.appends == appends
+
+
 def test_offsets_of_deleted_topics_are_forgotten(bench: Bench) -> None:
     bench.commit({TOPIC: 1, ("gone", 0): 2})
     bench.commit({("gone", 1): 2}, group="second", producer=ProducerStamp(7, 0))

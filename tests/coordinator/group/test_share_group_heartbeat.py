@@ -17,10 +17,12 @@ from coordinator.group.share_client import (
 )
 
 from kafkapy.coordinator.group.group import GroupType
+from kafkapy.coordinator.group.offsets import CommittedOffset
 from kafkapy.coordinator.group.share.group import ShareGroupState
 from kafkapy.coordinator.group.share.requests import SOON_MS, ShareClient
 from kafkapy.errors import ErrorCode, error_for
 from kafkapy.testing.coordinator import snapshot_of
+from kafkapy.types import TopicPartition
 
 SESSION_MS = 45_000
 
@@ -377,6 +379,17 @@ def test_a_share_group_has_no_committed_offsets(bench: Any) -> None:
     assert {each.offset for each in bench.fetch(("topic", 0), group=GROUP).values()} == {-1}
     member.leave()
     assert bench.commit({("topic", 0): 5}, group=GROUP) == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_offsets_below_the_id_of_a_share_group_are_neither_shown_nor_deleted(bench: Any) -> None:
+    Member(bench, "a").leave()
+    partition = TopicPartition("topic", 0)
+    bench.shard.store.put(GROUP, partition, CommittedOffset(5, -1, "", 0))
+    assert bench.fetch(partition, group=GROUP)[partition].offset == -1
+    assert bench.fetch(group=GROUP) == {}
+    later = bench.coordinator.write(GROUP, lambda shard, _: shard.offsets.delete(GROUP, [partition]))
+    bench.clock.run()
+    assert later.error.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_share_groups_are_listed_and_counted(bench: Any) -> None:

@@ -132,7 +132,7 @@ class ClassicGroup(Group):
         self.subscribed_topics: frozenset[str] | None = None
         """Topics that members read; None when they are not known."""
         self.is_recorded = False
-        """The log holds a record of the group, so that it needs a tombstone."""
+        """The log holds a record of the group or of its offsets, so that it needs a tombstone: a load reads either."""
         self._protocol_type: str | None = None
         self._supporters: dict[str, int] = {}
 

@@ -231,8 +231,8 @@ class ShareOffsetOperations:
 class ShareOffsets:
     """The requests about share groups' offsets, with the share coordinators' part.
 
-    Owned by the GroupCoordinator; used on the control loop. `latest_offsets` returns the ends of partitions in the
-    whole cluster.
+    Owned by the GroupCoordinator; used on the control loop. `latest_offsets` returns the end, or the error, of each
+    partition that it is asked for, in the whole cluster.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class ShareOffsets:
                 counted[partition] = summary
         ends = await self._latest_offsets(list(counted)) if counted else {}
         async for partition, summary in in_slices(counted.items()):
-            end = ends.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            end = ends[partition]
             if isinstance(end, ErrorCode):
                 found[partition] = ShareOffset(error=end)
             else:
