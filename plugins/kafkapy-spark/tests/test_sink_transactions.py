@@ -34,7 +34,8 @@ from sink_rows import cluster as cluster
 from kafkapy import KafkaConsumer, testing
 from kafkapy.admin import ConfigResource, ConfigResourceType, TransactionState
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
-from kafkapy.errors import ErrorCode, InvalidTxnStateError
+from kafkapy.errors import ErrorCode, InvalidTxnStateError, UnsupportedVersionError
+from kafkapy.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafkapy.protocol.messages.produce import ProduceResponse
 from kafkapy.types import TopicPartition
 
@@ -101,7 +102,41 @@ def test_an_end_by_the_other_protocol(cluster: Cluster) -> None:
     state = cluster.run(cluster.client.initialize(name, TIMEOUT_MS))._replace(transaction_version=0)
     old = OpenTransaction(name, state)
     cluster.run(cluster.client.append(TopicPartition(cluster.topic, 0), {b"x": b"x"}, old))
-    assert end(cluster, old, committed=True) and end(cluster, old, committed=True)
+    for _ in range(2):
+        assert cluster.run(cluster.client.end(old, committed=True)) == state
+    assert cluster.run(cluster.client.current(name)) == (state.producer_id, state.producer_epoch)
+
+
+def test_who_a_producer_is_behind_an_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who the coordinator says; who it was, where that says nothing."""
+    client, names = cluster.client, [f"{cluster.topic}-told", f"{cluster.topic}-not"]
+    told, untold = (begun(cluster, name) for name in names)
+    after = cluster.run(client.end(told, committed=True))
+    assert after == (*cluster.run(client.current(names[0])), 2) and after != told.state
+    send = client.send
+
+    async def silent(*request: Any, **versions: Any) -> Any:
+        response = await send(*request, **versions)
+        if isinstance(response, EndTxnResponse):
+            response.producer_id = response.producer_epoch = -1
+        return response
+
+    monkeypatch.setattr(client, "send", silent)
+    assert cluster.run(client.end(untold, committed=True)) == untold.state
+
+
+def test_a_coordinator_that_would_not_end_a_transaction_as_it_was_begun(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of an older release, amid an upgrade: it would keep the epoch, and is not asked."""
+    client, transaction = cluster.client, begun(cluster, f"{cluster.topic}-0")
+    for connection in client.network._connections.by_node.values():
+        monkeypatch.setitem(connection.api_versions, EndTxnRequest.API_KEY, (0, 4))
+    with pytest.raises(UnsupportedVersionError, match="EndTxn is needed in versions 5 to"):
+        cluster.run(client.end(transaction, committed=True))
+    assert cluster.run(client.open_descriptions([transaction])).keys() == {transaction}
+    monkeypatch.undo()
+    assert end(cluster, transaction, committed=True)
 
 
 def test_records_have_the_time_of_their_append(cluster: Cluster) -> None:
@@ -129,7 +164,7 @@ def test_an_append_that_the_leader_has_from_an_earlier_attempt(
             response = await send(*request, **versions)
             if isinstance(response, ProduceResponse):
                 [result] = response.responses[0].partition_responses
-                result.error_code, result.base_offset = code, -1
+                result.error_code, result.error_message, result.base_offset = code, "as the leader puts it", -1
             return response
 
         return answered
@@ -137,7 +172,7 @@ def test_an_append_that_the_leader_has_from_an_earlier_attempt(
     monkeypatch.setattr(client, "send", answering(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
     assert cluster.run(client.append(partition, {b"k": b"v"})) == -1
     monkeypatch.setattr(client, "send", answering(ErrorCode.INVALID_TXN_STATE))
-    with pytest.raises(InvalidTxnStateError):
+    with pytest.raises(InvalidTxnStateError, match="as the leader puts it"):
         cluster.run(client.append(partition, {b"k": b"v"}))
 
 
