@@ -106,6 +106,7 @@ AREAS: Final = {
             "tests/speedups/log",
             "tests/speedups/requests/produce/test_produce_turns.py",
             "tests/speedups/requests/produce/test_produce_groups.py",
+            "tests/speedups/requests/fetch/test_replica_fetch.py",
             "tests/log",
         ),
     ),
