@@ -34,10 +34,17 @@ from sink_rows import cluster as cluster
 from kafkapy import KafkaConsumer, testing
 from kafkapy.admin import ConfigResource, ConfigResourceType, TransactionState
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
-from kafkapy.errors import ErrorCode, InvalidTxnStateError, UnsupportedVersionError
+from kafkapy.errors import (
+    ConcurrentTransactionsError,
+    ErrorCode,
+    InvalidTxnStateError,
+    NotCoordinatorError,
+    UnsupportedVersionError,
+)
 from kafkapy.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kafkapy.protocol.messages.fetch import FetchRequest
 from kafkapy.protocol.messages.produce import ProduceResponse
-from kafkapy.types import TopicPartition
+from kafkapy.types import CoordinatorType, TopicPartition
 
 QUERY = "query"
 
@@ -96,10 +103,11 @@ def test_a_transaction_whose_id_is_used_again_is_not_ended(cluster: Cluster, pro
     cluster.queries.clear()
 
 
-def test_an_end_by_the_other_protocol(cluster: Cluster) -> None:
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_end_by_the_other_protocol(cluster: Cluster, version: int) -> None:
     """A transaction is ended as it was begun, whatever the cluster's feature says by then."""
     name = f"{cluster.topic}-old"
-    state = cluster.run(cluster.client.initialize(name, TIMEOUT_MS))._replace(transaction_version=0)
+    state = cluster.run(cluster.client.initialize(name, TIMEOUT_MS))._replace(transaction_version=version)
     old = OpenTransaction(name, state)
     cluster.run(cluster.client.append(TopicPartition(cluster.topic, 0), {b"x": b"x"}, old))
     for _ in range(2):
@@ -137,6 +145,36 @@ def test_a_coordinator_that_would_not_end_a_transaction_as_it_was_begun(
     assert cluster.run(client.open_descriptions([transaction])).keys() == {transaction}
     monkeypatch.undo()
     assert end(cluster, transaction, committed=True)
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["busy", "moved"])
+def test_the_coordinator_is_looked_up_again_only_when_it_may_be_another(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, moved: bool
+) -> None:
+    """One that is busy with the end before is asked again as it is."""
+    client, requests = cluster.client, list[str]()
+    error = NotCoordinatorError if moved else ConcurrentTransactionsError
+    transaction = begun(cluster, f"{cluster.topic}-0")
+    send = client.send
+
+    async def first_refused(node: int, request: Any, *given: Any, **versions: Any) -> Any:
+        requests.append(type(request).__name__)
+        if len(requests) == 1:
+            raise error
+        return await send(node, request, *given, **versions)
+
+    looked_up: list[str] = []
+    invalidate = client.lookup.invalidate
+
+    def invalidated(key: str, kind: CoordinatorType) -> None:
+        looked_up.append(key)
+        invalidate(key, kind)
+
+    monkeypatch.setattr(client, "send", first_refused)
+    monkeypatch.setattr(client.lookup, "invalidate", invalidated)
+    assert end(cluster, transaction, committed=True)
+    assert requests[:2] == ["EndTxnRequest"] * 2
+    assert looked_up == [transaction.transactional_id] * moved
 
 
 def test_records_have_the_time_of_their_append(cluster: Cluster) -> None:
@@ -236,6 +274,17 @@ def test_decisions_are_read_as_they_were_written(cluster: Cluster, protocol: int
     assert cluster.run(control.read(sink)) == SinkState()
 
 
+def test_decisions_are_read_by_the_first_fetch_with_isolation_levels(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = decided(cluster, cluster.topic, 0)
+    for connection in cluster.client.network._connections.by_node.values():
+        monkeypatch.setitem(connection.api_versions, FetchRequest.API_KEY, (0, 4))
+    control = ControlTopic(cluster.client)
+    cluster.run(control.find())
+    assert cluster.run(control.read(cluster.topic)).decision == made
+
+
 def test_a_driver_that_dies_amid_a_decision_has_decided_nothing(cluster: Cluster, protocol: int) -> None:
     """And what others have decided behind that is read as soon as its transaction has ended."""
     sink = cluster.topic
@@ -311,6 +360,8 @@ def test_names_of_streaming_sinks() -> None:
     names = [stream_sink(SinkOptions({}, topic=topic, checkpoint_location=place)) for place, topic in places]
     assert names[0] == names[1] and len(set(names)) == 4
     assert stream_sink(SinkOptions({}, topic="t")) is None
+    # Another release must find what was decided under a name.
+    assert names[0] == "kafkapy-spark-e7cf7cd41102b776"
 
 
 def test_names_of_batch_sinks() -> None:
@@ -322,6 +373,7 @@ def test_names_of_batch_sinks() -> None:
     assert name("t", "a") == name("t", "a")
     assert len({name("t", "a"), name("u", "a"), name("t", "b"), name("t", "a", "p")}) == 4
     assert name("t", "a", "p") == name("u", "a", "p")
+    assert (name("t", "a"), name("t", "a", "p")) == ("kafkapy-spark-4d58d820d6f462d8", "p-87428fc522803d31")
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
