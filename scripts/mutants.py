@@ -100,7 +100,16 @@ AREAS: Final = {
         ),
     ),
     "metadata": Area(("kafkapy/metadata",), ("tests/metadata", "tests/controller")),
-    "kernels-log": Area(("kafkapy/_speedups/log",), ("tests/speedups/log", "tests/log")),
+    "kernels-log": Area(
+        ("kafkapy/_speedups/log",),
+        (
+            "tests/speedups/log",
+            "tests/speedups/requests/produce/test_produce_turns.py",
+            "tests/speedups/requests/produce/test_produce_groups.py",
+            "tests/speedups/requests/fetch/test_replica_fetch.py",
+            "tests/log",
+        ),
+    ),
     "kernels-requests": Area(
         ("kafkapy/_speedups/requests",), ("tests/speedups/requests", "tests/network", "tests/broker/handlers")
     ),
@@ -134,6 +143,8 @@ AREAS: Final = {
                 "sink_transactions",
                 "decision_time",
                 "superseded",
+                "known_batches",
+                "outcomes",
                 "two_phase_sink",
                 "exactly_once",
                 "exactly_once_faults",

@@ -14,8 +14,8 @@ from kafkapy._speedups.log.layout cimport LogConfigState, Waiter
 from kafkapy._speedups.log.private cimport LogPrivate, private_of
 from kafkapy._speedups.log.producer_state cimport ORIGIN_CLIENT, SEQUENCE_OK, SequenceCheck, producer_check
 from kafkapy._speedups.log.segment cimport SegmentState, segment_after_append, segment_should_roll, segment_unref
-from kafkapy._speedups.log.state cimport active_segment, check_state_locked, fire, leave_turn_locked
-from kafkapy._speedups.log.turns cimport patient_waiter, was_slow_locked
+from kafkapy._speedups.log.state cimport active_segment, check_state_locked, fire
+from kafkapy._speedups.log.turns cimport was_slow_locked
 from kafkapy._speedups.records.record_batch cimport TRANSACTIONAL_FLAG
 
 
@@ -108,7 +108,6 @@ cdef void write_group(LogState* log, GroupMember* members, size_t count, uint8_t
     cdef vector[Waiter] woken
     cdef SegmentState* active
     cdef NetworkThread* thread
-    cdef Waiter nobody
     cdef bint aborted = False, index_waits = False
     cdef int64_t messages = 0, size
     cdef const char* reason = NULL
@@ -128,9 +127,6 @@ cdef void write_group(LogState* log, GroupMember* members, size_t count, uint8_t
     else:
         index_waits = written_locked(log, active, ORIGIN_CLIENT, &woken)
     answer_locked(log, members, count, &batches, reason)
-    if private_of(log).turn_queue or private_of(log).next_turn.owner != NULL:
-        patient_waiter(&nobody)
-        leave_turn_locked(log, &nobody, &woken)
     pthread_mutex_unlock(&log.mutex)
     if index_waits:
         thread = blocking_begin(NULL)

@@ -65,6 +65,8 @@ def test_it_is_written_again_where_that_is_wanted(cluster: Cluster, protocol: in
     for _ in range(2):
         again.batch(2, values("new 2a"), values("new 2b"))
     again.batch(2, values("new 2b"), values("new 2a"))
+    given_up = again.task(again.plan(), 0, values("newer 2"), 2)
+    assert not cluster.run(again.query.driver().abort([given_up])), "what was decided has other rows"
     assert cluster.run(rows.query.driver().find_open()) == []
     assert rows.seen() == [*ALL, b"new 1", b"new 2a", b"new 2b"]
 
@@ -75,6 +77,8 @@ def test_it_is_left_out_where_that_is_wanted(cluster: Cluster) -> None:
     skipping.query = rows.query
     skipping.batch(1, values("new 1"))
     skipping.batch(2, values("new 2"))
+    left_out = skipping.task(skipping.plan(), 0, values("new 2"), 2)
+    assert cluster.run(skipping.query.driver().abort([left_out])), "it counts as written"
     skipping.batch(3, values("3a"))
     assert rows.seen() == [*ALL, b"3a"]
 

@@ -34,9 +34,17 @@ from sink_rows import cluster as cluster
 from kafkapy import KafkaConsumer, testing
 from kafkapy.admin import ConfigResource, ConfigResourceType, TransactionState
 from kafkapy.clients.producer.transactional_requests import PreparedTxnState
-from kafkapy.errors import ErrorCode, InvalidTxnStateError
+from kafkapy.errors import (
+    ConcurrentTransactionsError,
+    ErrorCode,
+    InvalidTxnStateError,
+    NotCoordinatorError,
+    UnsupportedVersionError,
+)
+from kafkapy.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kafkapy.protocol.messages.fetch import FetchRequest
 from kafkapy.protocol.messages.produce import ProduceResponse
-from kafkapy.types import TopicPartition
+from kafkapy.types import CoordinatorType, TopicPartition
 
 QUERY = "query"
 
@@ -95,13 +103,78 @@ def test_a_transaction_whose_id_is_used_again_is_not_ended(cluster: Cluster, pro
     cluster.queries.clear()
 
 
-def test_an_end_by_the_other_protocol(cluster: Cluster) -> None:
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_end_by_the_other_protocol(cluster: Cluster, version: int) -> None:
     """A transaction is ended as it was begun, whatever the cluster's feature says by then."""
     name = f"{cluster.topic}-old"
-    state = cluster.run(cluster.client.initialize(name, TIMEOUT_MS))._replace(transaction_version=0)
+    state = cluster.run(cluster.client.initialize(name, TIMEOUT_MS))._replace(transaction_version=version)
     old = OpenTransaction(name, state)
     cluster.run(cluster.client.append(TopicPartition(cluster.topic, 0), {b"x": b"x"}, old))
-    assert end(cluster, old, committed=True) and end(cluster, old, committed=True)
+    for _ in range(2):
+        assert cluster.run(cluster.client.end(old, committed=True)) == state
+    assert cluster.run(cluster.client.current(name)) == (state.producer_id, state.producer_epoch)
+
+
+def test_who_a_producer_is_behind_an_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who the coordinator says; who it was, where that says nothing."""
+    client, names = cluster.client, [f"{cluster.topic}-told", f"{cluster.topic}-not"]
+    told, untold = (begun(cluster, name) for name in names)
+    after = cluster.run(client.end(told, committed=True))
+    assert after == (*cluster.run(client.current(names[0])), 2) and after != told.state
+    send = client.send
+
+    async def silent(*request: Any, **versions: Any) -> Any:
+        response = await send(*request, **versions)
+        if isinstance(response, EndTxnResponse):
+            response.producer_id = response.producer_epoch = -1
+        return response
+
+    monkeypatch.setattr(client, "send", silent)
+    assert cluster.run(client.end(untold, committed=True)) == untold.state
+
+
+def test_a_coordinator_that_would_not_end_a_transaction_as_it_was_begun(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of an older release, amid an upgrade: it would keep the epoch, and is not asked."""
+    client, transaction = cluster.client, begun(cluster, f"{cluster.topic}-0")
+    for connection in client.network._connections.by_node.values():
+        monkeypatch.setitem(connection.api_versions, EndTxnRequest.API_KEY, (0, 4))
+    with pytest.raises(UnsupportedVersionError, match="EndTxn is needed in versions 5 to"):
+        cluster.run(client.end(transaction, committed=True))
+    assert cluster.run(client.open_descriptions([transaction])).keys() == {transaction}
+    monkeypatch.undo()
+    assert end(cluster, transaction, committed=True)
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["busy", "moved"])
+def test_the_coordinator_is_looked_up_again_only_when_it_may_be_another(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, moved: bool
+) -> None:
+    """One that is busy with the end before is asked again as it is."""
+    client, requests = cluster.client, list[str]()
+    error = NotCoordinatorError if moved else ConcurrentTransactionsError
+    transaction = begun(cluster, f"{cluster.topic}-0")
+    send = client.send
+
+    async def first_refused(node: int, request: Any, *given: Any, **versions: Any) -> Any:
+        requests.append(type(request).__name__)
+        if len(requests) == 1:
+            raise error
+        return await send(node, request, *given, **versions)
+
+    looked_up: list[str] = []
+    invalidate = client.lookup.invalidate
+
+    def invalidated(key: str, kind: CoordinatorType) -> None:
+        looked_up.append(key)
+        invalidate(key, kind)
+
+    monkeypatch.setattr(client, "send", first_refused)
+    monkeypatch.setattr(client.lookup, "invalidate", invalidated)
+    assert end(cluster, transaction, committed=True)
+    assert requests[:2] == ["EndTxnRequest"] * 2
+    assert looked_up == [transaction.transactional_id] * moved
 
 
 def test_records_have_the_time_of_their_append(cluster: Cluster) -> None:
@@ -129,7 +202,7 @@ def test_an_append_that_the_leader_has_from_an_earlier_attempt(
             response = await send(*request, **versions)
             if isinstance(response, ProduceResponse):
                 [result] = response.responses[0].partition_responses
-                result.error_code, result.base_offset = code, -1
+                result.error_code, result.error_message, result.base_offset = code, "as the leader puts it", -1
             return response
 
         return answered
@@ -137,7 +210,7 @@ def test_an_append_that_the_leader_has_from_an_earlier_attempt(
     monkeypatch.setattr(client, "send", answering(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
     assert cluster.run(client.append(partition, {b"k": b"v"})) == -1
     monkeypatch.setattr(client, "send", answering(ErrorCode.INVALID_TXN_STATE))
-    with pytest.raises(InvalidTxnStateError):
+    with pytest.raises(InvalidTxnStateError, match="as the leader puts it"):
         cluster.run(client.append(partition, {b"k": b"v"}))
 
 
@@ -199,6 +272,17 @@ def test_decisions_are_read_as_they_were_written(cluster: Cluster, protocol: int
     assert cluster.run(control.read_all())[sink].decision == made
     cluster.run(control.forget([sink]))
     assert cluster.run(control.read(sink)) == SinkState()
+
+
+def test_decisions_are_read_by_the_first_fetch_with_isolation_levels(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = decided(cluster, cluster.topic, 0)
+    for connection in cluster.client.network._connections.by_node.values():
+        monkeypatch.setitem(connection.api_versions, FetchRequest.API_KEY, (0, 4))
+    control = ControlTopic(cluster.client)
+    cluster.run(control.find())
+    assert cluster.run(control.read(cluster.topic)).decision == made
 
 
 def test_a_driver_that_dies_amid_a_decision_has_decided_nothing(cluster: Cluster, protocol: int) -> None:
@@ -276,6 +360,8 @@ def test_names_of_streaming_sinks() -> None:
     names = [stream_sink(SinkOptions({}, topic=topic, checkpoint_location=place)) for place, topic in places]
     assert names[0] == names[1] and len(set(names)) == 4
     assert stream_sink(SinkOptions({}, topic="t")) is None
+    # Another release must find what was decided under a name.
+    assert names[0] == "kafkapy-spark-e7cf7cd41102b776"
 
 
 def test_names_of_batch_sinks() -> None:
@@ -287,6 +373,7 @@ def test_names_of_batch_sinks() -> None:
     assert name("t", "a") == name("t", "a")
     assert len({name("t", "a"), name("u", "a"), name("t", "b"), name("t", "a", "p")}) == 4
     assert name("t", "a", "p") == name("u", "a", "p")
+    assert (name("t", "a"), name("t", "a", "p")) == ("kafkapy-spark-4d58d820d6f462d8", "p-87428fc522803d31")
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 import time
@@ -18,12 +19,14 @@ from kafkapy.types import CompressionType, TopicPartition
 
 NOW = time.time_ns() // 1_000_000
 COUNT = 8
+BUNCH = 64
+"""Entries that wait in memory, at most, before they are written."""
 CONFIG = {"index.interval.bytes": "0", "segment.index.bytes": "480"}
 
 
-def open_log(root: Path, *, clean: bool = True) -> PartitionLog:
+def open_log(root: Path, *, clean: bool = True, config: dict[str, str] = CONFIG) -> PartitionLog:
     storage = LocalBackend().open_log(root, "t-0", create=True)
-    log, _ = load_log(storage, TopicPartition("t", 0), LogConfig.create(overrides=CONFIG), clean=clean)
+    log, _ = load_log(storage, TopicPartition("t", 0), LogConfig.create(overrides=config), clean=clean)
     log.become_leader(1, 0, [1])
     return log
 
@@ -34,13 +37,17 @@ def stop(log: PartitionLog) -> None:
     log.take_producer_snapshot()
 
 
-def fill(root: Path, value_size: int) -> None:
+def append(log: PartitionLog, count: int, value_size: int = 20) -> None:
     """One record a batch."""
-    log = open_log(root)
-    for number in range(COUNT):
+    for _ in range(count):
         builder = RecordBatchBuilder()
-        builder.append(NOW + number, b"k", b"v" * value_size)
+        builder.append(NOW + log.log_end_offset, b"k", b"v" * value_size)
         log.append_as_leader(builder.build(CompressionType.NONE), api_version=9)
+
+
+def fill(root: Path, value_size: int) -> None:
+    log = open_log(root)
+    append(log, COUNT, value_size)
     stop(log)
 
 
@@ -154,3 +161,26 @@ def test_a_truncation_leaves_no_entry_of_what_is_gone(tmp_path: Path, offset: in
     found = log.find_timestamp(NOW + offset)
     assert found is not None
     assert struct.unpack_from(">q", found)[0] == offset
+
+
+@pytest.mark.parametrize(("suffix", "entry_size"), [("index", 8), ("timeindex", 12)])
+def test_a_file_gets_its_length_once(tmp_path: Path, suffix: str, entry_size: int) -> None:
+    """Entries that come later are written into it, and it is not cut before: what is at its end stays there."""
+    capacity = 1000
+    log = open_log(tmp_path, config={**CONFIG, "segment.index.bytes": str(capacity * 24)})
+    path = tmp_path / "t-0" / f"{0:020d}.{suffix}"
+    append(log, BUNCH + 1)
+    length = path.stat().st_size
+    assert length == capacity * 24
+    with path.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"x")
+    append(log, BUNCH)
+    assert path.read_bytes()[-1:] == b"x"
+    stop(log)
+    assert path.stat().st_size == 2 * BUNCH * entry_size
+    log = open_log(tmp_path)
+    for number in range(log.log_end_offset):
+        found = log.find_timestamp(NOW + number)
+        assert found is not None
+        assert struct.unpack_from(">q", found)[0] == number

@@ -361,6 +361,28 @@ def test_the_leader_names_the_most_caught_up_replica_in_the_consumers_rack(broke
     assert broker.only(broker.fetch_reply(exchange, 12)).preferred_read_replica == 2
 
 
+def test_a_replica_is_not_named_for_records_that_it_may_not_have(broker: Any) -> None:
+    """A member of the ISR whose log is shorter, or has not been known since the leader began."""
+    log = lead(broker)
+    racks(broker)
+    broker.plane.replica_selector = "rack_aware"
+    for _ in range(2):
+        log.append_as_leader(broker.batch())
+
+    def preferred(offset: int) -> int:
+        entry = broker.only(broker.fetch([("t", 0, offset)], rack_id="b"))
+        assert entry.error_code == 0
+        return int(entry.preferred_read_replica)
+
+    assert preferred(0) == -1
+    log.follower_position(2, 1, log_start_offset=0)
+    assert [preferred(offset) for offset in (0, 1, 2)] == [2, 2, -1]
+    log.become_leader(1, 1, (1, 2), (1, 2, 3))
+    assert preferred(0) == -1
+    log.follower_position(2, 2, log_start_offset=0)
+    assert [preferred(offset) for offset in (0, 1, 2)] == [2, 2, 2]
+
+
 def test_a_session_names_a_preferred_replica_each_time(broker: Any) -> None:
     log = lead(broker)
     racks(broker)
