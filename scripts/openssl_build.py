@@ -93,6 +93,22 @@ def variables(place: Path, others: dict[str, str]) -> dict[str, str]:
     return others | {"CFLAGS": f"-I{place / 'include'} {os.environ.get('CFLAGS', '')}".strip(), "LDFLAGS": flags}
 
 
+def component() -> dict[str, object]:
+    """Its entry in a CycloneDX bill of materials."""
+    purl = (
+        f"pkg:generic/openssl@{VERSION}?checksum=sha256:{SHA256}&download_url=https://deb.debian.org/debian/{ARCHIVE}"
+    )
+    return {
+        "bom-ref": f"openssl=={VERSION}",
+        "type": "library",
+        "name": "openssl",
+        "version": VERSION,
+        "licenses": [{"license": {"id": "Apache-2.0"}}],
+        "hashes": [{"alg": "SHA-256", "content": SHA256}],
+        "purl": purl,
+    }
+
+
 def is_inside(wheel: Path) -> bool:
     """Whether a repaired wheel brings this version."""
     with zipfile.ZipFile(wheel) as file:

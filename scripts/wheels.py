@@ -16,6 +16,7 @@ import argparse
 import gzip
 import hashlib
 import io
+import json
 import os
 import re
 import shutil
@@ -213,7 +214,10 @@ def normalised(archive: bytes, stamp: int) -> bytes:
 
 
 def write_bill(python: str, wheel: Path, dist: Path) -> Path:
-    """A CycloneDX bill of the package and of what pip installs with it. auditwheel adds one of the libraries inside."""
+    """A CycloneDX bill of the package, of what pip installs with it, and of its OpenSSL.
+
+    auditwheel adds one of the libraries inside that come from packages of the system.
+    """
     with tempfile.TemporaryDirectory(prefix="kafkapy-bill-") as name:
         directory = Path(name)
         bin_ = tools(directory / "tool", python, BILL)
@@ -227,6 +231,10 @@ def write_bill(python: str, wheel: Path, dist: Path) -> Path:
         target = dist / f"kafkapy-{version}.cdx.json"
         run(bin_ / "cyclonedx-py", "environment", "--output-reproducible", "--of", "JSON", "-o", target,
             installed)  # fmt: skip
+        if openssl_build.is_inside(wheel):
+            bill = json.loads(target.read_text(encoding="utf-8"))
+            bill["components"].append(openssl_build.component())
+            target.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
         return target
 
 

@@ -54,3 +54,10 @@ def test_a_wheel_tells_which_one_it_brings(libraries: dict[str, bytes], found: b
         for name, content in libraries.items():
             file.writestr(name, content)
     assert openssl_build.is_inside(tmp_path / "a.whl") is found
+
+
+def test_the_bill_names_the_archive_and_its_hash() -> None:
+    found = openssl_build.component()
+    assert found["version"] == openssl_build.VERSION
+    assert openssl_build.SHA256 in str(found["purl"])
+    assert str(found["purl"]).endswith(openssl_build.ARCHIVE)
