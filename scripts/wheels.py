@@ -2,11 +2,12 @@
 
     scripts/wheels.py [--python python3.12]... [--reuse] [--directory dist] [--again] [--machine aarch64]
 
-Each wheel is compiled in a copy of the work tree by the Python it is for, and repaired by auditwheel: lz4, zstd,
-snappy and OpenSSL lie in it, and its tag names the oldest glibc that it runs on. Times inside are
-those of the commit; SHA256SUMS has the hash of each file. `--again` builds once more from the sources alone, beside
-them, and fails where a hash differs. `--reuse` takes the kernels that are built in place already, for the Python that
-runs the script: quick, and no release. `--machine aarch64` compiles for that, for Debian's Python (cross_build.py).
+Each wheel is compiled in a copy of the work tree by the Python it is for, and repaired by auditwheel: lz4, zstd, snappy
+and OpenSSL (a newer one than the system's, see openssl_build.py) lie in it, and its tag names the oldest glibc that it
+runs on. Times inside are those of the commit; SHA256SUMS has the hash of each file. `--again` builds once more from the
+sources alone, beside them, and fails where a hash differs. `--reuse` takes the kernels that are built in place already,
+for the Python that runs the script: quick, and no release. `--machine aarch64` compiles for that, for Debian's Python
+(cross_build.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import gzip
 import hashlib
 import io
+import json
 import os
 import re
 import shutil
@@ -29,6 +31,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import cross_build
+import openssl_build
 
 ROOT = Path(__file__).resolve().parent.parent
 NEWEST = 14
@@ -56,6 +59,8 @@ class Order:
     translated: bool = True
     """Take the C++ of kernels whose sources have not changed."""
     bill: bool = True
+    openssl: Path | None = None
+    """Where the OpenSSL of the wheels is, if not in build/."""
 
 
 def pythons() -> list[str]:
@@ -141,18 +146,26 @@ def build_wheel(python: str, order: Order, stamp: str) -> Path:
         copy_of_tree(tree, order.reuse, order.translated)
         bin_ = tools(directory / "venv", python, *TOOLS)
         variables = {"SOURCE_DATE_EPOCH": stamp, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
-        cross, places = {}, []
+        flags, libraries = {}, ""
         if order.machine:
             root = cross_build.system_root(order.machine)
-            cross = cross_build.variables(root, order.machine, directory / "sysconfig")
-            places = ["--ldpaths", cross_build.libraries(root, order.machine)]
+            flags = cross_build.variables(root, order.machine, directory / "sysconfig")
+            libraries = cross_build.libraries(root, order.machine)
+        places: list[str] = []
+        if not order.reuse:
+            openssl = order.openssl or openssl_build.openssl(order.machine)
+            flags = openssl_build.variables(openssl, flags)
+            # The default places follow an empty one.
+            places = ["--ldpaths", f"{openssl / 'lib'}:{libraries}"]
         # Modules that are built in place are current only for the environment that built them.
         builder = sys.executable if order.reuse else bin_ / "python"
         run_with_progress(builder, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "--no-index",
-                          "-w", directory / "plain", tree, **variables, **cross)  # fmt: skip
+                          "-w", directory / "plain", tree, **variables, **flags)  # fmt: skip
         [plain] = (directory / "plain").glob("*.whl")
         run_with_progress(bin_ / "auditwheel", "repair", *places, "-w", directory / "repaired", plain, **variables)
         [repaired] = (directory / "repaired").glob("*.whl")
+        if not order.reuse and not openssl_build.is_inside(repaired):
+            sys.exit(f"wheels.py: {repaired.name} has another OpenSSL than {openssl_build.VERSION}")
         for old in order.dist.glob(others_of(repaired.name)):
             old.unlink()
         return Path(shutil.copy(repaired, order.dist))
@@ -201,7 +214,10 @@ def normalised(archive: bytes, stamp: int) -> bytes:
 
 
 def write_bill(python: str, wheel: Path, dist: Path) -> Path:
-    """A CycloneDX bill of the package and of what pip installs with it. auditwheel adds one of the libraries inside."""
+    """A CycloneDX bill of the package, of what pip installs with it, and of its OpenSSL.
+
+    auditwheel adds one of the libraries inside that come from packages of the system.
+    """
     with tempfile.TemporaryDirectory(prefix="kafkapy-bill-") as name:
         directory = Path(name)
         bin_ = tools(directory / "tool", python, BILL)
@@ -215,6 +231,10 @@ def write_bill(python: str, wheel: Path, dist: Path) -> Path:
         target = dist / f"kafkapy-{version}.cdx.json"
         run(bin_ / "cyclonedx-py", "environment", "--output-reproducible", "--of", "JSON", "-o", target,
             installed)  # fmt: skip
+        if openssl_build.is_inside(wheel):
+            bill = json.loads(target.read_text(encoding="utf-8"))
+            bill["components"].append(openssl_build.component())
+            target.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
         return target
 
 
@@ -251,8 +271,11 @@ def build_again(order: Order) -> None:
     """Build beside what is there, and compare. Without a cache, which would compare files with themselves."""
     os.environ["CCACHE_DISABLE"] = "1"
     with tempfile.TemporaryDirectory(prefix="kafkapy-again-") as name:
-        build(replace(order, dist=Path(name), translated=order.reuse))
-        made = sums(Path(name))
+        dist, openssl = Path(name, "dist"), Path(name, "openssl")
+        if not order.reuse:
+            openssl_build.build(openssl, order.machine)
+        build(replace(order, dist=dist, translated=order.reuse, openssl=openssl))
+        made = sums(dist)
     differ = differing(sums(order.dist), made)
     if differ:
         sys.exit(f"wheels.py: a second build has other bytes than {order.dist} in {', '.join(differ)}")
