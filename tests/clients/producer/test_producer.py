@@ -7,6 +7,8 @@ import enum
 import gc
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -125,6 +127,17 @@ def test_a_topic_may_be_a_kind_of_str_and_an_open_producer_that_is_dropped_sends
     del producer
     gc.collect()
     assert read(cluster, topic, 1)[0].value() == b"v"
+
+
+def test_the_end_of_the_program_sends_what_open_producers_hold(cluster: Broker, topic: str) -> None:
+    program = f"""
+from kafkapy import KafkaProducer
+producers = [KafkaProducer(bootstrap_servers={cluster.bootstrap_servers!r}, linger_ms=600_000) for _ in range(2)]
+for producer in producers:
+    producer.send({topic!r}, b"v")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert [message.value() for message in read(cluster, topic, 2)] == [b"v"] * 2
 
 
 def test_send_many_has_one_future(cluster: Broker, topic: str) -> None:
