@@ -240,6 +240,10 @@ def test_partitioners_of_every_shape(cluster: Broker, topic: str) -> None:
     assert chosen(DefaultPartitioner(), key=b"abc") == partition_for_key(b"abc", 4)
     assert chosen("default", key=b"abc") == partition_for_key(b"abc", 4)
     assert chosen(StickyPartitioner()) in range(4)
+    with producer_of(cluster, partitioner=StickyPartitioner()) as producer:
+        keys = [b"k%d" % number for number in range(10)]
+        of_keys = [producer.send(topic, b"v", key=key).get(10).partition for key in keys]
+    assert of_keys == [partition_for_key(key, 4) for key in keys]
     assert chosen("uniform_sticky", key=b"abc") in range(4)
     assert chosen(Ours(), partition=1) == 1
     with pytest.raises(ConfigError, match="round_robin"):
