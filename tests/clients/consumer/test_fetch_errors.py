@@ -140,6 +140,23 @@ class TestErrors:
             log.append(1)
             assert read(consumer, 1) == [("t", 0, 1)]
 
+    @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR])
+    def test_a_broker_with_an_error_of_its_own_is_asked_again_after_the_back_off(
+        self, consume: Callable[..., KafkaConsumer], code: ErrorCode
+    ) -> None:
+        with ScriptedCluster() as cluster:
+            cluster.add_topic("t")[0].append(1)
+            at: list[float] = []
+
+            def refuse(call: Call) -> FetchResponse | None:
+                at.append(time.monotonic())
+                return FetchResponse(error_code=code) if len(at) == 1 else None
+
+            cluster.on(FetchRequest, refuse)
+            consumer = consume(cluster, T0, retry_backoff_ms=300)
+            assert read(consumer, 1) == [("t", 0, 0)]
+            assert at[1] - at[0] >= 0.29
+
     def test_a_lost_connection_loses_nothing(self, consume: Callable[..., KafkaConsumer]) -> None:
         with ScriptedCluster() as cluster:
             log = cluster.add_topic("t")[0]
