@@ -68,7 +68,8 @@ def test_a_disk_error_takes_the_logs_directory_offline(manager: Any) -> None:
 
 def test_a_deleted_log_has_no_work_and_its_errors_are_nobodys(manager: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Not even those of the new log of its name."""
-    log, seen, work = manager.get(ORDERS), [], LogWork(manager.table, None)
+    log, work = manager.get(ORDERS), LogWork(manager.table, None)
+    seen: list[Any] = []
 
     def delete_amid(log: Any) -> None:
         manager.delete(ORDERS, delay_ms=0)
@@ -116,7 +117,8 @@ def test_a_mistake_is_logged_and_hurts_no_directory(manager: Any, caplog: pytest
 
 
 def test_a_sync_waits_for_a_thread_while_there_are_some(manager: Any) -> None:
-    log, calls, synced = manager.get(ORDERS), Calls(), []
+    log, calls = manager.get(ORDERS), Calls()
+    synced: list[Any] = []
     LogWork(manager.table, None).flush_later(log, synced.append)
     work = LogWork(manager.table, calls)
     work.flush_later(log, synced.append)

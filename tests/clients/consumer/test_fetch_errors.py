@@ -26,6 +26,7 @@ from kafkapy.errors import (
     TopicAuthorizationFailedError,
 )
 from kafkapy.protocol.messages.fetch import FetchRequest, FetchResponse
+from kafkapy.protocol.messages.metadata import MetadataRequest
 
 
 class TestOutOfRange:
@@ -135,10 +136,13 @@ class TestErrors:
             consumer = consume(cluster, T0)
             assert len(read(consumer, 1)) == 1
             until(lambda: len(cluster.of(FetchRequest)) >= 2)
+            asked = len(cluster.of(MetadataRequest))
             errors = [code]
             cluster.on(FetchRequest, lambda call: FetchResponse(error_code=errors.pop()) if errors else None)
             log.append(1)
             assert read(consumer, 1) == [("t", 0, 1)]
+            if code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
+                until(lambda: len(cluster.of(MetadataRequest)) > asked)
 
     @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR])
     def test_a_broker_with_an_error_of_its_own_is_asked_again_after_the_back_off(

@@ -143,7 +143,7 @@ def test_an_authorization_may_be_granted_after_the_first_attempt(
         bench = Bench(transactional_id)
         # Without transactions records come before the id.
         waiting = None if transactional_id else bench.accumulator.append("t", 0, 1000, None, b"v")
-        bench.answer(InitProducerIdResponse(error_code=code))
+        bench.answer(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
         await bench.refused(bench.requests.initialize(), error, State.UNINITIALIZED)
         assert waiting is None or isinstance(waiting.exception, error)
         await bench.initialize()
@@ -166,7 +166,7 @@ def test_other_refusals_of_a_producer_id_are_final(
 ) -> None:
     async def main() -> None:
         bench = Bench(transactional_id)
-        bench.answer(InitProducerIdResponse(error_code=code))
+        bench.answer(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
         await bench.refused(bench.requests.initialize(), error, State.FATAL_ERROR)
 
     run(main)
@@ -176,7 +176,7 @@ def test_other_refusals_of_a_producer_id_are_final(
 def test_a_coordinator_that_is_lost_is_looked_for_again(code: ErrorCode) -> None:
     async def main() -> None:
         bench = Bench()
-        bench.answer(InitProducerIdResponse(error_code=code))
+        bench.answer(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
         await bench.initialize()
         bench.manager.begin()
         bench.answer(AddOffsetsToTxnResponse(error_code=code), AddOffsetsToTxnResponse())
