@@ -6,6 +6,7 @@ import random
 import struct
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kafkapy._speedups.log.cleaner import CleaningStopped
 from kafkapy._speedups.log.cleaner_throttle import CleanerThrottle
 from kafkapy._speedups.records.memory_records import Record
 from kafkapy.errors import CorruptMessageError, InvalidRecordError
+from kafkapy.log.cleaned_files import CleanedFiles
 from kafkapy.log.cleaner import Cleaner, group_segments
 from kafkapy.log.cleaner_manager import log_to_clean
 from kafkapy.records.batches import RecordBatchBuilder, decode_records, iter_batches
@@ -279,6 +281,38 @@ def test_a_log_that_is_truncated_meanwhile_is_not_touched(logs: Any) -> None:
     with pytest.raises(CleaningStopped):
         Cleaner(1 << 20).clean(log_to_clean(TP, log, None, NOW), NOW, lambda cleaning: log.truncate_to(1) and None)
     assert contents(log) == [(0, b"k", b"0")]
+
+
+@pytest.mark.parametrize("step", ["create", "finish", "promote"])
+def test_a_log_that_is_truncated_when_its_files_are_written_keeps_none_of_them(
+    logs: Any, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The data file goes first: without it a restart ignores the others."""
+    log = logs.open(cleanup_policy="compact")
+    for number in range(3):
+        log.append_as_leader(keyed((b"k", b"%d" % number)))
+        log.roll()
+    do, unlink, removed = getattr(CleanedFiles, step), Path.unlink, []
+
+    def truncate_after(files: CleanedFiles, *how: Any) -> Any:
+        done = do(files, *how)
+        log.truncate_to(2)
+        monkeypatch.setattr(Path, "unlink", note)
+        return done
+
+    def note(path: Path, missing_ok: bool = False) -> None:
+        removed.extend([path.name] if path.exists() else [])
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CleanedFiles, step, truncate_after)
+        with pytest.raises(CleaningStopped):
+            Cleaner(1 << 20).clean(log_to_clean(TP, log, None, NOW), NOW)
+    assert removed[0] == f"{0:020d}.log.{'swap' if step == 'promote' else 'cleaned'}"
+    assert not [path for path in logs.directory.rglob("*") if path.suffix in (".cleaned", ".swap")]
+    assert contents(log) == [(0, b"k", b"0"), (1, b"k", b"1")]
+    assert clean(log) == 2
+    assert contents(log) == [(1, b"k", b"1")]
 
 
 def test_segments_are_joined_up_to_the_size_of_one() -> None:

@@ -274,6 +274,33 @@ def test_a_move_is_given_up_or_goes_elsewhere(manage: Any, batch: Any) -> None:
     assert manager.futures.get(TP) is None
 
 
+@pytest.mark.parametrize("end", ["moved", "given up", "under way", "under way, restarted", "deleted"])
+def test_a_log_counts_once_in_each_directory_that_has_files_of_it(manage: Any, end: str) -> None:
+    """New logs go to the directory with the fewest."""
+    manager = manage()
+    lead(manager)
+    home, target = manager.dir_of(TP), elsewhere(manager)
+    assert home == manager.dirs[0].path
+    manager.futures.create(TP, target)
+    if end == "moved":
+        assert move(manager) is Progress.DONE
+    elif end == "given up":
+        assert manager.futures.remove(TP)
+    elif end == "under way, restarted":
+        manager = manage()
+        assert manager.futures.is_moving(TP)
+    elif end == "deleted":
+        assert manager.delete(TP)
+    counts = {log_dir.path: 0 for log_dir in manager.dirs}
+    counts[home] += end not in ("moved", "deleted")
+    counts[target] += end not in ("given up", "deleted")
+    for number in range(1, 7):
+        fewest = next(path for path, count in counts.items() if count == min(counts.values()))
+        manager.get_or_create(TopicPartition("t", number), TOPIC_ID)
+        assert manager.dir_of(TopicPartition("t", number)) == fewest
+        counts[fewest] += 1
+
+
 def test_a_copy_that_was_stopped_or_lost_its_log_ends_and_copies_nothing(
     manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,18 @@ from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.types import CompressionType, TopicPartition, uuid_to_string
 
 ORDERS = TopicPartition("orders", 0)
+UNUSABLE = {
+    "no line": b"0\n1\nothers 0 7\n",
+    "empty": b"",
+    "another version": b"1\n1\norders 0 7\n",
+    "too few entries": b"0\n2\norders 0 7\n",
+    "too many entries": b"0\n1\norders 0 7\nothers 0 7\n",
+    "no number": b"0\n1\norders 0 seven\n",
+    "no offset": b"0\n1\norders 0\n",
+    "no count": b"0\n",
+    "no text": b"0\n1\norders 0 7\n\xff\n",
+}
+"""Checkpoint files that do not say where the log of ORDERS begins."""
 
 
 @pytest.fixture
@@ -87,12 +99,12 @@ def test_logs_come_back_after_a_clean_stop(manage: Any, batch: Any) -> None:
         ("recovery-point-offset-checkpoint", (3, 10, 10, 10, 3)),
     ],
 )
-@pytest.mark.parametrize("how", ["no file", "no line"])
+@pytest.mark.parametrize("content", [None, *UNUSABLE.values()], ids=["no file", *UNUSABLE])
 def test_a_log_that_a_checkpoint_does_not_name_begins_at_nothing(
-    manage: Any, batch: Any, lost: str, expected: tuple[int, ...], how: str
+    manage: Any, batch: Any, lost: str, expected: tuple[int, ...], content: bytes | None
 ) -> None:
-    """Not at what another log has, and not at one record: offsets() has start, end, high watermark, last stable offset
-    and recovery point."""
+    """Not at what another log has, nor at what a malformed file says, and not at one record: offsets() has start, end,
+    high watermark, last stable offset and recovery point."""
     manager = manage(dirs=1)
     log = manager.get_or_create(ORDERS)
     log.become_leader(1, 0, [1])
@@ -101,10 +113,10 @@ def test_a_log_that_a_checkpoint_does_not_name_begins_at_nothing(
     log.delete_records(3)
     path = manager.dir_of(ORDERS) / lost
     manager.shutdown()
-    if how == "no file":
+    if content is None:
         path.unlink()
     else:
-        path.write_text("0\n1\nothers 0 7\n")
+        path.write_bytes(content)
     manager = manage(dirs=1)
     assert manager.get(ORDERS).offsets() == expected
     manager.shutdown()

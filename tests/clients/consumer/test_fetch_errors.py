@@ -26,6 +26,7 @@ from kafkapy.errors import (
     TopicAuthorizationFailedError,
 )
 from kafkapy.protocol.messages.fetch import FetchRequest, FetchResponse
+from kafkapy.protocol.messages.metadata import MetadataRequest
 
 
 class TestOutOfRange:
@@ -135,10 +136,30 @@ class TestErrors:
             consumer = consume(cluster, T0)
             assert len(read(consumer, 1)) == 1
             until(lambda: len(cluster.of(FetchRequest)) >= 2)
+            asked = len(cluster.of(MetadataRequest))
             errors = [code]
             cluster.on(FetchRequest, lambda call: FetchResponse(error_code=errors.pop()) if errors else None)
             log.append(1)
             assert read(consumer, 1) == [("t", 0, 1)]
+            if code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
+                until(lambda: len(cluster.of(MetadataRequest)) > asked)
+
+    @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR])
+    def test_a_broker_with_an_error_of_its_own_is_asked_again_after_the_back_off(
+        self, consume: Callable[..., KafkaConsumer], code: ErrorCode
+    ) -> None:
+        with ScriptedCluster() as cluster:
+            cluster.add_topic("t")[0].append(1)
+            at: list[float] = []
+
+            def refuse(call: Call) -> FetchResponse | None:
+                at.append(time.monotonic())
+                return FetchResponse(error_code=code) if len(at) == 1 else None
+
+            cluster.on(FetchRequest, refuse)
+            consumer = consume(cluster, T0, retry_backoff_ms=300)
+            assert read(consumer, 1) == [("t", 0, 0)]
+            assert at[1] - at[0] >= 0.29
 
     def test_a_lost_connection_loses_nothing(self, consume: Callable[..., KafkaConsumer]) -> None:
         with ScriptedCluster() as cluster:

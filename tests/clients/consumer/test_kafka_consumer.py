@@ -266,13 +266,17 @@ class TestPositions:
     def test_lag_and_highwater(self, broker: Broker, topic: str, consume: Callable[..., KafkaConsumer]) -> None:
         produce(broker, topic, 10)
         partition = TopicPartition(topic, 0)
+        before = time.monotonic()
         consumer = consume()
+        after = time.monotonic()
         consumer.assign([partition])
         assert consumer.highwater(partition) is None
         assert len(take(consumer, 4)) == 4
         assert (consumer.highwater(partition), consumer.lag(partition), consumer.position(partition)) == (10, 6, 4)
+        until = time.monotonic()
         metrics = consumer.metrics()["consumer-fetch-manager-metrics"]
         assert (metrics["records-consumed-total"], metrics["records-lag-max"]) == (4, 6)
+        assert 4 / (time.monotonic() - before) <= metrics["records-consumed-rate"] <= 4 / (until - after)
 
 
 class TestGroups:

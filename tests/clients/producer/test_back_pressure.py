@@ -124,6 +124,20 @@ def test_a_coroutine_goes_on_when_memory_is_freed(
     loop.run(main())
 
 
+def test_a_coroutine_with_room_yields_once(loop: asyncio.Runner) -> None:
+    """A refused record whose room was given back meanwhile; the others of the loop have their turn."""
+
+    async def main() -> None:
+        waiting = asyncio.create_task(aio_producer(1 << 20, 1000, 60_000)._core.wait_for_room(1000, PATIENCE_S))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await asyncio.sleep(0)
+        assert waiting.done()
+        await waiting
+
+    loop.run(main())
+
+
 @settings(max_examples=30, deadline=None)
 @given(records=records, buffer_memory=buffers, batch_size=batch_sizes)
 def test_a_thread_goes_on_when_memory_is_freed(records: list[Any], buffer_memory: int, batch_size: int) -> None:

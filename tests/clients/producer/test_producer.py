@@ -7,6 +7,8 @@ import enum
 import gc
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -127,6 +129,19 @@ def test_a_topic_may_be_a_kind_of_str_and_an_open_producer_that_is_dropped_sends
     assert read(cluster, topic, 1)[0].value() == b"v"
 
 
+def test_the_end_of_the_program_sends_what_open_producers_hold(cluster: Broker, topic: str) -> None:
+    program = f"""
+from kafkapy import KafkaProducer
+from kafkapy.clients.producer import producer as module
+module.CLOSE_AT_EXIT_S = 60  # the machine may be busy
+producers = [KafkaProducer(bootstrap_servers={cluster.bootstrap_servers!r}, linger_ms=600_000) for _ in range(2)]
+for producer in producers:
+    producer.send({topic!r}, b"v")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=200)
+    assert [message.value() for message in read(cluster, topic, 2)] == [b"v"] * 2
+
+
 def test_send_many_has_one_future(cluster: Broker, topic: str) -> None:
     with producer_of(cluster, batch_size=1000) as producer:
         future = producer.send_many(topic, [b"%d" % i for i in range(1000)], keys=(b"k%d" % i for i in range(1000)))
@@ -227,6 +242,10 @@ def test_partitioners_of_every_shape(cluster: Broker, topic: str) -> None:
     assert chosen(DefaultPartitioner(), key=b"abc") == partition_for_key(b"abc", 4)
     assert chosen("default", key=b"abc") == partition_for_key(b"abc", 4)
     assert chosen(StickyPartitioner()) in range(4)
+    with producer_of(cluster, partitioner=StickyPartitioner()) as producer:
+        keys = [b"k%d" % number for number in range(10)]
+        of_keys = [producer.send(topic, b"v", key=key).get(10).partition for key in keys]
+    assert of_keys == [partition_for_key(key, 4) for key in keys]
     assert chosen("uniform_sticky", key=b"abc") in range(4)
     assert chosen(Ours(), partition=1) == 1
     with pytest.raises(ConfigError, match="round_robin"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -244,6 +245,24 @@ async def test_retries_come_to_an_end() -> None:
     await bench.settle()
     assert bench.take() == []
     assert isinstance(future.exception, NotEnoughReplicasError)
+
+
+@running
+async def test_the_first_retry_and_the_eleventh_are_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    """A user hears of a broker that refuses, and not of every single time."""
+    bench = Bench(enable_idempotence=False)
+    caplog.set_level(logging.DEBUG, "kafkapy.producer")
+    bench.send()
+    for _ in range(12):
+        while not bench.network.submitted:
+            await bench.settle()
+        bench.take()[0].reply(error_code=ErrorCode.NOT_ENOUGH_REPLICAS.value, error_message="two of three")
+    await bench.settle()
+    said = [each for each in caplog.records if each.message.startswith("Retrying")]
+    attempts = range(1, 13)
+    assert all(each.message.endswith(f"(attempt {n}): two of three") for n, each in zip(attempts, said, strict=True))
+    warned = [n for n, each in zip(attempts, said, strict=True) if each.levelno == logging.WARNING]
+    assert warned == [1, 11]
 
 
 @running

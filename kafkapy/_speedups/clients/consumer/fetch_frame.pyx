@@ -164,7 +164,7 @@ cdef class FetchFrame(ResponseFrame):
         response."""
         cdef Py_buffer view
         cdef uint8_t* memory
-        if self.memory != NULL:
+        if self.memory != NULL or self.made_endpoints is not None:      # the latter: it was handed over
             raise KafkaProtocolError("a frame takes one response")
         PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
         try:
@@ -302,7 +302,6 @@ cdef class FetchResponseFrame(FetchFrame):
             partition.topic = topic
             partition.topic_id = topic_id
             out.append(partition)
-        self.read.clear()
         return out
 
 

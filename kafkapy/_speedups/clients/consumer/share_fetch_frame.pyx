@@ -168,5 +168,4 @@ cdef class ShareFetchResponseFrame(FetchFrame):
                                                           acquired.acknowledge_error_message_size)
             partition.acquire(&acquired.ranges)
             out.append(partition)
-        self.read.clear()
         return out

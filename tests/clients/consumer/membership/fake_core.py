@@ -145,6 +145,8 @@ class FakeGroup:
         self.committed_epochs: dict[tuple[str, int], int] = {}
         self.target: str | None = None
         """Of the consumer protocol: told with the next heartbeat."""
+        self.given_ids: list[str | None] = []
+        """Member ids of the next answers to heartbeats; then as the member says."""
         self.epoch = 0
         self.heartbeat_interval_ms = 20
         self._refusals: dict[int, list[int]] = {}
@@ -318,7 +320,7 @@ class FakeGroup:
             )
             self.target = None
         return ConsumerGroupHeartbeatResponse(
-            member_id=request.member_id,
+            member_id=self.given_ids.pop(0) if self.given_ids else request.member_id,
             member_epoch=self.epoch,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
             assignment=assignment,

@@ -65,6 +65,22 @@ def test_a_member_says_everything_when_it_joins_and_then_only_what_changes(run: 
     run(scenario())
 
 
+def test_a_member_has_the_id_that_the_coordinator_gives(run: Run) -> None:
+    """Where it gives none, the member keeps what it has."""
+
+    async def scenario() -> None:
+        async with group(**CONSUMER) as (core, coordinator):
+            coordinator.given_ids = ["m9", None]
+            await assigned(core, coordinator, "a0 a1")
+            await eventually(lambda: len(coordinator.seen(BEAT)) > 3)
+            join, *others = coordinator.seen(BEAT)
+            assert len(join.member_id) == 22
+            assert {each.member_id for each in others} == {"m9"}
+            assert core.member.group_metadata().member_id == "m9"
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("interval_ms", [0, -1, -(2**31)])
 def test_a_broker_that_asks_for_heartbeats_without_a_pause_gets_them_as_before(run: Run, interval_ms: int) -> None:
     async def scenario() -> None:

@@ -246,6 +246,23 @@ def test_range_prefers_consumers_near_a_partition_within_the_balance() -> None:
     assert shown(RangeAssignor().assign_partitions(far, members)) == {"m1": "a2 a3", "m2": "a0 a1"}
 
 
+def test_range_counts_what_is_near_where_it_deals_out_the_rest() -> None:
+    members = {f"m{number}": member("a", rack_id=f"r{number}") for number in (1, 2)}
+    near, far = frozenset({"r1"}), frozenset({"r3"})
+    assert shown(RangeAssignor().assign_partitions({"a": [near, far, far, far]}, members)) == {
+        "m1": "a0 a1",
+        "m2": "a2 a3",
+    }
+    assert shown(RangeAssignor().assign_partitions({"a": [far, far, far, near, near]}, members)) == {
+        "m1": "a0 a3 a4",
+        "m2": "a1 a2",
+    }
+    assert shown(RangeAssignor().assign_partitions({"a": [near] * 3 + [far]}, members)) == {
+        "m1": "a0 a1",
+        "m2": "a2 a3",
+    }
+
+
 def test_range_keeps_topics_together_that_have_as_many_partitions_in_the_same_racks() -> None:
     racks = [frozenset({"r2"}), frozenset({"r1"}), frozenset({"r2"}), frozenset({"r1"})]
     members = {"m1": member("a", "b", rack_id="r1"), "m2": member("a", "b", rack_id="r2")}

@@ -228,6 +228,8 @@ def test_a_frame_is_of_a_served_version_and_takes_one_response() -> None:
     assert len(frame.partitions()) == 2
     with pytest.raises(KafkaProtocolError):
         frame.partitions()
+    with pytest.raises(KafkaProtocolError, match="takes one response"):
+        frame.feed(frame_of(sample(12), 12))
 
 
 def test_records_outlive_frame_and_partition() -> None:

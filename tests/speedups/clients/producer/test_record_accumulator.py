@@ -1,5 +1,4 @@
-"""The producer's accumulator: appending, memory, what is ready, draining with sequences, results, splitting, threads.
-"""
+"""The producer's accumulator: appending, memory, what is ready, draining in sequence, results, splitting, threads."""
 
 from __future__ import annotations
 
@@ -481,6 +480,23 @@ def test_expired_batches_leave_their_queues_oldest_first() -> None:
     assert all(str(future.exception) == "expired" for future in futures)
     assert not accumulator.undrained
     sent(accumulator)
+
+
+@pytest.mark.parametrize("take", ["take_expired", "take_undrained", "take_all"])
+def test_batches_of_one_millisecond_are_taken_in_the_order_of_their_creation(take: str) -> None:
+    accumulator = made(3, batch_size=200)
+    created = []
+    for number in range(60):
+        sent(accumulator, bytes(120), partition=number % 3)
+        batch = accumulator.queue("t", number % 3).batches[-1]
+        batch.created_ms = 1000
+        created.append(batch)
+    created[-1].created_ms = 999
+    created.insert(0, created.pop())
+    if take == "take_expired":
+        assert accumulator.take_expired(2000, 1000) == (created, None)
+    else:
+        assert getattr(accumulator, take)() == created
 
 
 def test_the_sender_is_woken_for_a_first_record_and_a_full_batch_only() -> None:
