@@ -22,7 +22,7 @@ from kafkapy_console.security.passwords import hashed
 from kafkapy_console.settings import ConnectSettings, RegistrySettings, Settings
 from registry_double import registry
 
-from kafkapy import KafkaConsumer, KafkaProducer, testing
+from kafkapy import AcknowledgeType, KafkaConsumer, KafkaProducer, KafkaShareConsumer, testing
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -61,6 +61,29 @@ def _sell(servers: str) -> None:
         producer.flush()
 
 
+def _pack(servers: str) -> KafkaShareConsumer:
+    """A worker of the share group `packing`: it accepted some payments, and left some before them."""
+    from kafkapy.admin import ConfigResource, KafkaAdminClient
+
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        admin.alter_configs(
+            [ConfigResource("GROUP", "packing", {"share.auto.offset.reset": "earliest"})], raise_on_unknown=False
+        )
+    worker = KafkaShareConsumer(
+        "shop.payments", bootstrap_servers=servers, group_id="packing", client_id="packing-1",
+        share_acknowledgement_mode="explicit",
+    )  # fmt: skip
+    accepted = 0
+    while accepted < 100:
+        for records in worker.poll(timeout_ms=1000).values():
+            for record in records:
+                done = record.offset < 40 or record.offset % 2
+                accepted += bool(done)
+                worker.acknowledge(record, AcknowledgeType.ACCEPT if done else AcknowledgeType.RELEASE)
+        worker.commit_sync()
+    return worker
+
+
 @pytest.fixture(scope="module")
 def shop(broker: testing.Broker) -> Iterator[dict[str, str]]:
     """Topics of a small shop, groups that lag, a schema registry, and a console on them."""
@@ -86,13 +109,18 @@ def shop(broker: testing.Broker) -> Iterator[dict[str, str]]:
             left -= sum(map(len, reader.poll(timeout_ms=1000).values()))
         if is_new:
             reader.commit()
+        packer = _pack(broker.bootstrap_servers) if is_new else None
         settings = Settings(
-            kafka={"bootstrap.servers": broker.bootstrap_servers}, name="shop", registry=RegistrySettings(kept.url),
+            kafka={"bootstrap.servers": broker.bootstrap_servers},
+            name="shop",
+            registry=RegistrySettings(kept.url),
             connect=(ConnectSettings("main", connect.url),),
         )
         with serving(settings) as url:
             yield {"url": url}
         reader.close()
+        if packer is not None:
+            packer.close()
 
 
 class Tab:
@@ -143,6 +171,9 @@ PAGES = {
     "groups": "/groups",
     "group": "/groups/billing",
     "reset": "/groups/billing/reset?way=earliest",
+    "share-group": "/groups/packing",
+    "share-reset": "/groups/packing/reset?way=earliest",
+    "share-delete-offsets": "/groups/packing/delete-offsets?topic=shop.payments",
     "transactions": "/transactions",
     "acls": "/acls",
     "rights": "/rights?principal=ann",
@@ -170,7 +201,19 @@ PAGES = {
 }
 
 
-FIRST = {"acls", "cluster", "configs", "group", "groups", "produce", "records", "reset", "topic", "topics"}
+FIRST = {
+    "acls",
+    "cluster",
+    "configs",
+    "group",
+    "groups",
+    "produce",
+    "records",
+    "reset",
+    "share-group",
+    "topic",
+    "topics",
+}
 """The screens that people see first and most; the others are looked at in the long runs."""
 
 

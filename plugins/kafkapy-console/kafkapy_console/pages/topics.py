@@ -187,7 +187,7 @@ async def groups(visit: Visit) -> Response:
         lags = [each for each in group.lags if each.partition.topic == found.name]
         if lags or any(found.name in member.topics for member in group.members):
             known = [each.lag for each in lags if each.lag is not None]
-            readers = {each.member.id for each in lags if each.member is not None}
+            readers = {member.id for each in lags for member in each.readers}
             rows.append({"group": group, "lag": sum(known) if known else None, "readers": len(readers)})
     return visit.render(
         "topic_groups.html", tab="groups", topic=found, rows=rows, left_out=max(0, len(listed) - MOST_GROUPS)
