@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from connect_double import worker
-from console_site import serving
+from console_site import PATIENT, serving
 from kafkapy_console.security.passwords import hashed
 from kafkapy_console.settings import ConnectSettings, RegistrySettings, Settings
 from registry_double import registry
@@ -434,3 +434,77 @@ def test_offsets_are_reset_by_clicks(tab: Tab, broker: testing.Broker) -> None:
     page.get_by_label("I want to commit these offsets").check()
     page.get_by_role("button", name="Reset").click()
     page.wait_for_selector("#flashes:has-text('are reset')")
+
+
+# --- several clusters -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fleet(shop: dict[str, str], broker: testing.Broker) -> Iterator[str]:
+    """A console of three clusters, one of which is away."""
+    kafka = {**PATIENT, "bootstrap.servers": broker.bootstrap_servers}
+    clusters = (
+        Settings(kafka=kafka, name="production", read_only=True),
+        Settings(kafka=kafka, name="staging"),
+        Settings(kafka={"bootstrap.servers": "127.0.0.1:1", "bootstrap.timeout.ms": 500}, name="recovery"),
+    )
+    with serving(Settings(clusters=clusters, name="shop")) as url:
+        yield url
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_serious_fault_in_the_pages_of_several_clusters(chromium: Any, fleet: str, theme: str) -> None:
+    axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright")
+    context = chromium.new_context(viewport={"width": 1280, "height": 800}, color_scheme=theme, bypass_csp=True)
+    tab = Tab(context.new_page(), fleet)
+    page = tab.open("/")
+    # The list renews itself until all clusters have answered.
+    page.wait_for_selector("#list tr:has-text('recovery'):has-text('away')")
+    page.wait_for_selector("#list tr:has-text('staging') .badge.ok")
+    axe = axe_playwright.Axe()
+    faults = serious(axe.run(page))
+    tab.picture(f"clusters-{theme}")
+    page = tab.open("/staging/topics")
+    page.locator(".menu.clusters summary").click()
+    faults += serious(axe.run(page))
+    tab.picture(f"picker-{theme}")
+    context.close()
+    assert faults == []
+    assert tab.wrong == []
+
+
+def test_the_picker_leads_to_the_same_part_of_another_cluster(chromium: Any, fleet: str) -> None:
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    tab = Tab(context.new_page(), fleet)
+    page = tab.open("/staging/topics")
+    page.locator(".menu.clusters summary").click()
+    page.get_by_role("link", name="production").click()
+    page.wait_for_url("**/production/topics")
+    page.wait_for_selector(".badge:has-text('read-only')")
+    page.keyboard.press("g")
+    page.keyboard.press("g")
+    page.wait_for_url("**/production/groups")
+    page.locator("select[name=kind]").select_option("classic")
+    page.wait_for_url("**/production/groups?*kind=classic*")
+    tab.open("/production/topics/shop.orders")
+    page.wait_for_selector(".chart output:has-text('/s')")
+    tab.open("/production/topics/shop.orders/records?filter=true")
+    page.wait_for_selector("#rows tr")
+    page.keyboard.press("Escape")
+    page.locator(".menu.clusters summary").click()
+    page.get_by_role("link", name="All clusters").click()
+    page.wait_for_selector("h1:has-text('Clusters')")
+    context.close()
+    assert tab.wrong == []
+
+
+def test_the_pages_of_several_clusters_are_readable_on_a_phone(chromium: Any, fleet: str) -> None:
+    context = chromium.new_context(viewport={"width": 375, "height": 740}, has_touch=True, is_mobile=True)
+    tab = Tab(context.new_page(), fleet)
+    for path, name in (("/", "clusters"), ("/staging/topics", "picker")):
+        page = tab.open(path)
+        page.locator(".menu.clusters summary").click()
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), path
+        tab.picture(f"{name}-phone")
+    context.close()
+    assert tab.wrong == []

@@ -38,7 +38,7 @@ async def groups(visit: Visit) -> Response:
     service = Groups(visit.clients)
     found = await service.all()
     search, kind, state = visit.query.text("q"), visit.query.choice("kind", KINDS, ""), visit.query.text("state")
-    listed = [found[name] for name in visit.session.access.visible(found)]
+    listed = [found[name] for name in visit.access.visible(found)]
     states = sorted({str(each.get("group_state") or "") for each in listed} - {""})
     chosen = [
         each
@@ -99,7 +99,7 @@ async def configs(visit: Visit) -> Response:
         total=len(rows),
         q=search,
         only_set=only_set,
-        base=f"/groups/{url_part(found.id)}/configs",
+        base=f"{visit.place.root}/groups/{url_part(found.id)}/configs",
         editable=visit.can(Level.EDITOR, found.id),
     )
 
