@@ -30,7 +30,7 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
     show_envvar=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="TOML file with the settings: logins, roles, masks, schema registry, Connect.",
+    help="TOML file with the settings: one cluster or several, logins, roles, masks, schema registry, Connect.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port to listen on.")
@@ -66,10 +66,11 @@ def main(
     verbose: bool,
     hash_password: bool,
 ) -> None:
-    """Serve a web console for a cluster.
+    """Serve a web console for a cluster, or for several.
 
     The console shows and changes topics, records, groups, transactions, users and schemas of kafkapy and of Apache
-    Kafka. It listens on this machine only, unless the settings file has a login.
+    Kafka. It listens on this machine only, unless the settings file has a login. A settings file may name several
+    clusters: the first page lists them, and the addresses of a cluster's pages begin with its name.
     """
     if hash_password:
         from kafkapy_console.security.passwords import hashed
@@ -88,6 +89,10 @@ def main(
         logging.getLogger("kafkapy.clients").setLevel(logging.ERROR)
     kafka = _client_keys(client_config, bootstrap, settings_file)
     settings = Settings(kafka=kafka) if settings_file is None else Settings.from_file(settings_file, kafka)
+    if settings.clusters and (registry or connects or metrics_urls):
+        raise click.UsageError(
+            "The settings file names several clusters: it has their --registry, --connect, --metrics."
+        )
     settings = settings.with_changes(
         read_only=read_only or None,
         name=name,
@@ -107,7 +112,8 @@ def main(
     shown = f"[{host}]" if ":" in host else host
     scheme = "https" if certificate else "http"
     note = " (read-only)" if settings.read_only else ""
-    click.echo(f"Console of {kafka_name(settings.kafka)}{note}: {scheme}://{shown}:{bound.getsockname()[1]}/", err=True)
+    about = ", ".join(each.name for each in settings.clusters) or kafka_name(settings.kafka)
+    click.echo(f"Console of {about}{note}: {scheme}://{shown}:{bound.getsockname()[1]}/", err=True)
     sys.stderr.flush()
     serve(settings, [bound], certificate, key)
 

@@ -18,6 +18,7 @@ __all__ = [
     "BadInputError",
     "ConsoleError",
     "ForbiddenError",
+    "MissingApiError",
     "NotFoundError",
     "RemoteServiceError",
     "TooBusyError",
@@ -58,6 +59,12 @@ class NotFoundError(ConsoleError):
     """The address names nothing that exists."""
 
     status = 404
+
+
+class MissingApiError(ConsoleError):
+    """The brokers do not serve what the action needs."""
+
+    status = 501
 
 
 class TooBusyError(ConsoleError):

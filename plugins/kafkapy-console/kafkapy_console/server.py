@@ -144,7 +144,8 @@ def _names_brokers(file: str) -> bool:
 
     try:
         with Path(file).open("rb") as opened:
-            return "bootstrap.servers" in tomllib.load(opened).get("kafka", {})
+            found = tomllib.load(opened)
+            return "cluster" in found or "bootstrap.servers" in found.get("kafka", {})
     except (OSError, tomllib.TOMLDecodeError):
         return False
 

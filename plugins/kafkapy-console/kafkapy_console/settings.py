@@ -41,6 +41,14 @@ urls = ["http://broker1:9400/metrics"]
 
 [audit]
 file = "audit.jsonl"
+
+Several clusters: [[cluster]] with name, read-only, and its own tables kafka, registry, connect, metrics, schemas and
+mask (`[cluster.kafka]`). Then the file has none of these tables but mask, and a role may be bound to clusters:
+
+[[role]]
+role = "admin"
+users = ["ann"]
+clusters = ["staging"]
 """
 
 from __future__ import annotations
@@ -59,6 +67,11 @@ from kafkapy.errors import ConfigError
 
 __all__ = ["ConnectSettings", "Level", "MaskRule", "OidcSettings", "RegistrySettings", "RoleRule", "Settings"]
 
+CLUSTER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+RESERVED: Final = ("static", "health", "login", "logout")
+"""First parts of addresses that are no names of clusters."""
+OF_ONE_CLUSTER: Final = ("kafka", "registry", "connect", "metrics", "schemas")
+"""Tables that stand in each [[cluster]], when there are several."""
 MODES: Final = ("none", "users", "sasl", "oidc")
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]", "::1")
 
@@ -73,12 +86,16 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class RoleRule:
-    """A role for users and groups, on names with these prefixes (none: on everything)."""
+    """A role for users and groups, on names with these prefixes (none: on everything).
+
+    With several clusters, in these `clusters` (none: in all).
+    """
 
     level: Level
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,9 +148,12 @@ class OidcSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one console. ConfigError for a wrong key or value."""
+    """The settings of one console. ConfigError for a wrong key or value.
 
-    kafka: Mapping[str, object] = field(repr=False)
+    With several `clusters`, each has settings of its own for its brokers and services, and the logins are these.
+    """
+
+    kafka: Mapping[str, object] = field(default_factory=dict, repr=False)
     name: str = ""
     read_only: bool = False
     hosts: tuple[str, ...] = ()
@@ -149,11 +169,17 @@ class Settings:
     metrics_urls: tuple[str, ...] = ()
     audit_file: Path | None = None
     schema_dir: Path | None = None
+    clusters: tuple[Settings, ...] = ()
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     def __post_init__(self) -> None:
-        if not self.kafka.get("bootstrap.servers"):
+        if self.clusters:
+            self._check_clusters()
+        elif not self.kafka.get("bootstrap.servers"):
             raise ConfigError("kafka.bootstrap.servers", "", "addresses of brokers are needed")
+        for bound in (name for rule in self.roles for name in rule.clusters):
+            if bound not in {each.name for each in self.clusters}:
+                raise ConfigError("role.clusters", bound, "no [[cluster]] has this name")
         for key in self.kafka:
             _check_client_key(str(key))
         if self.login not in MODES:
@@ -164,6 +190,19 @@ class Settings:
             raise ConfigError("login.oidc", "", "the login by oidc needs issuer, client-id and client-secret")
         if self.login == "sasl":
             self._check_kafka_logins()
+
+    def _check_clusters(self) -> None:
+        names = [each.name for each in self.clusters]
+        for name in names:
+            if not CLUSTER_NAME.fullmatch(name) or name in RESERVED:
+                reason = f"letters, digits, dots, - and _ are allowed, and none of {', '.join(RESERVED)}"
+                raise ConfigError("cluster.name", name, reason)
+            if names.count(name) > 1:
+                raise ConfigError("cluster.name", name, "two clusters have this name")
+        if self.kafka:
+            raise ConfigError("kafka", "", "with several clusters, each [[cluster]] has its own table kafka")
+        if self.login == "sasl":
+            raise ConfigError("login.mode", "sasl", "the login by Kafka users is for a console of one cluster")
 
     def _check_kafka_logins(self) -> None:
         """Brokers check the passwords, and what a user may do by their ACLs."""
@@ -196,45 +235,43 @@ class Settings:
         """The settings of a parsed file. Relative paths begin at `base`."""
         top = _Table(
             data, "", "name", "read-only", "hosts", "kafka", "login", "role", "mask", "registry", "connect", "metrics",
-            "audit", "schemas",
+            "audit", "schemas", "cluster",
         )  # fmt: skip
+        root = base or Path()
+        clusters = top.tables("cluster", "name", "read-only", "mask", *OF_ONE_CLUSTER)
+        for key in OF_ONE_CLUSTER if clusters else ():
+            if key in top:
+                raise ConfigError(key, "", f"with several clusters, each [[cluster]] has its own table {key}")
+        if clusters and kafka:
+            raise ConfigError("kafka", "", "the file names several clusters: keys of the command line are of none")
         login = top.table("login", "mode", "users", "session-hours", "secure-cookies", "oidc")
         audit = top.table("audit", "file")
-        schemas = top.table("schemas", "directory")
-        audit_file, schema_dir = audit.text("file"), schemas.text("directory")
-        root = base or Path()
+        audit_file = audit.text("file")
+        common: dict[str, Any] = {
+            "read_only": top.raw("read-only", bool, False),
+            "masks": _masks(top),
+            "audit_file": None if audit_file is None else root / audit_file,
+        }
         users = login.raw("users", dict, {})
         return cls(
-            kafka={**top.raw("kafka", dict, {}), **(kafka or {})},
+            **(common if clusters else common | _of_one_cluster(top, root, kafka or {})),
             name=top.text("name") or "",
-            read_only=top.raw("read-only", bool, False),
+            clusters=tuple(cls(**common | _of_one_cluster(each, root, {}) | _own(each, common)) for each in clusters),
             hosts=top.texts("hosts"),
             login=login.text("mode") or "none",
             users={str(name): str(value) for name, value in users.items()},
             session_hours=float(login.raw("session-hours", (int, float), 12)),
             secure_cookies=login.raw("secure-cookies", bool, False),
             oidc=_oidc(login) if "oidc" in login else None,
-            roles=tuple(_role(each) for each in top.tables("role", "role", "users", "groups", "prefixes")),
-            masks=tuple(_mask(each) for each in top.tables("mask", "topics", "fields", "pattern", "headers")),
-            registry=_registry(top) if "registry" in top else None,
-            connect=tuple(
-                ConnectSettings(
-                    each.needed("name"),
-                    each.needed("url").rstrip("/"),
-                    each.text("user"),
-                    each.text("password"),
-                    each.text("ca-file"),
-                )
-                for each in top.tables("connect", "name", "url", "user", "password", "ca-file")
-            ),
-            metrics_urls=top.table("metrics", "urls").texts("urls"),
-            audit_file=None if audit_file is None else root / audit_file,
-            schema_dir=None if schema_dir is None else root / schema_dir,
+            roles=tuple(_role(each) for each in top.tables("role", "role", "users", "groups", "prefixes", "clusters")),
         )
 
     def with_changes(self, **changes: Any) -> Settings:
-        """A copy with other values; None leaves a value as it is."""
-        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+        """A copy with other values; None leaves a value as it is. Read-only holds for all clusters."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        if self.clusters and given.get("read_only"):
+            given["clusters"] = tuple(replace(each, read_only=True) for each in self.clusters)
+        return replace(self, **given)
 
 
 def _check_client_key(name: str) -> None:
@@ -307,7 +344,13 @@ def _role(table: _Table) -> RoleRule:
         level = Level[name.upper()]
     except KeyError:
         raise ConfigError("role.role", name, "one of viewer, editor, admin") from None
-    return RoleRule(level, table.texts("users"), table.texts("groups"), table.texts("prefixes"))
+    return RoleRule(
+        level, table.texts("users"), table.texts("groups"), table.texts("prefixes"), table.texts("clusters")
+    )
+
+
+def _masks(table: _Table) -> tuple[MaskRule, ...]:
+    return tuple(_mask(each) for each in table.tables("mask", "topics", "fields", "pattern", "headers"))
 
 
 def _mask(table: _Table) -> MaskRule:
@@ -319,6 +362,36 @@ def _mask(table: _Table) -> MaskRule:
     topics = table.texts("topics") or ("*",)
     fields = tuple(tuple(path.split(".")) for path in table.texts("fields"))
     return MaskRule(topics, fields, compiled, tuple(name.lower() for name in table.texts("headers")))
+
+
+def _of_one_cluster(table: _Table, root: Path, kafka: Mapping[str, object]) -> dict[str, Any]:
+    """The settings of the tables of one cluster; `kafka` has keys that win over the table's."""
+    schema_dir = table.table("schemas", "directory").text("directory")
+    return {
+        "kafka": {**table.raw("kafka", dict, {}), **kafka},
+        "registry": _registry(table) if "registry" in table else None,
+        "connect": tuple(
+            ConnectSettings(
+                each.needed("name"),
+                each.needed("url").rstrip("/"),
+                each.text("user"),
+                each.text("password"),
+                each.text("ca-file"),
+            )
+            for each in table.tables("connect", "name", "url", "user", "password", "ca-file")
+        ),
+        "metrics_urls": table.table("metrics", "urls").texts("urls"),
+        "schema_dir": None if schema_dir is None else root / schema_dir,
+    }
+
+
+def _own(cluster: _Table, common: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a [[cluster]] beside its tables."""
+    return {
+        "name": cluster.needed("name"),
+        "read_only": common["read_only"] or cluster.raw("read-only", bool, False),
+        "masks": (*common["masks"], *_masks(cluster)),
+    }
 
 
 def _registry(top: _Table) -> RegistrySettings:

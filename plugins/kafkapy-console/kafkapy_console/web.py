@@ -28,9 +28,11 @@ from kafkapy_console.errors import (
     sentence,
     status_of,
 )
+from kafkapy_console.place import Place
+from kafkapy_console.security.roles import Access
 from kafkapy_console.security.sessions import Session, cookie_name
 from kafkapy_console.services.clients import Clients
-from kafkapy_console.settings import Level
+from kafkapy_console.settings import RESERVED, Level
 from kafkapy_console.text import FILTERS
 from kafkapy_console.version import __version__
 
@@ -39,6 +41,10 @@ __all__ = ["Form", "Visit", "action", "failed", "local_path", "not_found", "page
 MOST_BODY = 8 << 20
 """Bytes of a form: a record to produce may be some megabytes."""
 THEMES = ("light", "dark")
+SECTIONS = {
+    "topics", "groups", "transactions", "acls", "rights", "users", "quotas", "tokens", "reassignments", "jobs",
+    "features", "audit",
+}  # fmt: skip
 
 logger = logging.getLogger("kafkapy.console")
 
@@ -96,10 +102,22 @@ class Form:
 class Visit:
     """A request with its session: what handlers get."""
 
-    def __init__(self, request: Request, console: Console, session: Session) -> None:
+    def __init__(self, request: Request, place: Place, session: Session) -> None:
         self.request = request
-        self.console = console
+        self.place = place
         self.session = session
+
+    @property
+    def console(self) -> Console:
+        """The cluster of the address. NotFoundError on a page before all clusters."""
+        if not isinstance(self.place, Console):
+            raise NotFoundError("This page is about no cluster.")
+        return self.place
+
+    @property
+    def access(self) -> Access:
+        """The rights of the session in the cluster of the address."""
+        return self.session.access_in(self.place.cluster)
 
     @property
     def clients(self) -> Clients:
@@ -117,15 +135,15 @@ class Visit:
 
     def require(self, level: Level, name: str | None = None) -> None:
         """ForbiddenError unless the session's roles allow the level for a name."""
-        self.session.access.require(level, name)
+        self.access.require(level, name)
 
     def can(self, level: Level, name: str | None = None) -> bool:
         """Whether a button for a change is shown."""
-        return not self.console.settings.read_only and self.session.access.may(level, name)
+        return not self.place.settings.read_only and self.access.may(level, name)
 
     def audit(self, action: str, about: str, **details: Any) -> None:
         """A line in the audit log for an action that was carried out."""
-        self.console.audit.write(self.session.user, action, about, details=details)
+        self.place.audit.write(self.session.user, action, about, details=details)
 
     def flash(self, text: str, kind: str = "ok") -> None:
         """A sentence on top of the next page."""
@@ -139,26 +157,52 @@ class Visit:
     def render(self, template: str, code: int = 200, /, **context: Any) -> Response:
         """A page, or a fragment of one."""
         theme = self.request.cookies.get("theme", "")
-        settings = self.console.settings
+        place = self.place
         flashes, self.session.flashes = ([], self.session.flashes) if self.is_fragment else (self.session.flashes, [])
         names = {
             "visit": self,
             "session": self.session,
             "can": self.can,
-            "csrf": self.console.sessions.token(self.session),
+            "access": self.access,
+            "csrf": place.people.sessions.token(self.session),
             "path": self.request.url.path,
-            "cluster_name": settings.name or self.console.clients_name(),
-            "settings": settings,
+            "root": place.root,
+            "in_cluster": isinstance(place, Console),
+            "cluster_name": place.title,
+            "clusters": self.clusters,
+            "section": self._section(),
+            "settings": place.settings,
             "theme": theme if theme in THEMES else "",
             "flashes": flashes,
-            "has_registry": self.console.registry is not None,
-            "has_connect": bool(self.console.connect),
-            "needs_login": self.console.needs_login,
+            "has_registry": place.registry is not None,
+            "has_connect": bool(place.connect),
+            "needs_login": place.people.needs_login,
         }
         return HTMLResponse(templates.get_template(template).render(**{**names, **context}), code)
 
+    @property
+    def clusters(self) -> list[Console]:
+        """Those of several clusters in which the session has a role."""
+        return [each for each in self.place.all_clusters if self.session.access_in(each.cluster).grants]
+
+    @property
+    def grants(self) -> list[tuple[Level, tuple[str, ...]]]:
+        """The rights in the cluster of the address; on a page before all clusters, those in any."""
+        if isinstance(self.place, Console) or not self.place.all_clusters:
+            return list(self.access.grants)
+        return [each for found in self.clusters for each in self.session.access_in(found.cluster).grants]
+
+    def _section(self) -> str:
+        """The part of the console that the page is in, when each cluster has it: a link to another cluster keeps it."""
+        first = self.request.url.path.removeprefix(self.place.root).strip("/").partition("/")[0]
+        return first if first in SECTIONS else ""
+
     def redirect(self, path: str) -> Response:
-        """To another page, after an action."""
+        """To another page of the cluster, after an action."""
+        return self.leave(self.place.root + path)
+
+    def leave(self, path: str) -> Response:
+        """To a page of any cluster, or of none."""
         if self.request.headers.get("HX-Request") == "true":
             return Response(headers={"HX-Redirect": path})
         return RedirectResponse(path, 303)
@@ -185,11 +229,11 @@ def action(path: str, handler: ActionHandler, level: Level = Level.EDITOR, *, ch
     async def checked(visit: Visit) -> Response:
         try:
             if changes:
-                visit.console.check_may_change()
+                visit.place.check_may_change()
             _check_origin(visit.request)
             form = await _form(visit.request)
             token = visit.request.headers.get("X-CSRF-Token") or form.raw("_csrf")
-            if not visit.console.sessions.is_token(visit.session, token):
+            if not visit.place.people.sessions.is_token(visit.session, token):
                 raise ForbiddenError("This form is too old, or came from another site. Load the page again.")
             return await handler(visit, form)
         except Exception as error:
@@ -197,7 +241,7 @@ def action(path: str, handler: ActionHandler, level: Level = Level.EDITOR, *, ch
             if changes:
                 refused = isinstance(error, ConsoleError) and error.status == 403
                 outcome = "refused" if refused else f"failed: {type(error).__name__}"
-                visit.console.audit.write(visit.session.user, path, visit.request.url.path, outcome)
+                visit.place.audit.write(visit.session.user, path, visit.request.url.path, outcome)
             raise
 
     needed = level if changes else None
@@ -207,13 +251,14 @@ def action(path: str, handler: ActionHandler, level: Level = Level.EDITOR, *, ch
 def _endpoint(handler: Handler, level: Level | None) -> Callable[[Request], Awaitable[Response]]:
     @wraps(handler)
     async def serve(request: Request) -> Response:
-        console: Console = request.app.state.console
+        place: Place = request.app.state.place
+        people = place.people
         cookie = cookie_name(request.url.port)
-        session = console.sessions.find(request.cookies.get(cookie))
+        session = people.sessions.find(request.cookies.get(cookie))
         begun = session is None
         if session is None:
-            session = console.anonymous()
-        visit = Visit(request, console, session)
+            session = people.anonymous()
+        visit = Visit(request, place, session)
         response = await _answer(visit, handler, level)
         if begun or visit.session is not session:
             response.set_cookie(
@@ -221,7 +266,7 @@ def _endpoint(handler: Handler, level: Level | None) -> Callable[[Request], Awai
                 visit.session.id,
                 httponly=True,
                 samesite="lax",
-                secure=console.settings.secure_cookies or request.url.scheme == "https",
+                secure=people.settings.secure_cookies or request.url.scheme == "https",
                 path="/",
             )
         return response
@@ -233,11 +278,11 @@ async def _answer(visit: Visit, handler: Handler, level: Level | None) -> Respon
     try:
         if level is not None:
             _check_fetch(visit.request)
-            if visit.console.needs_login and not visit.session.logged_in:
-                return visit.redirect("/login?next=" + quote(_here(visit.request), safe=""))
-            if not any(granted >= level for granted, _ in visit.session.access.grants):
+            if visit.place.people.needs_login and not visit.session.logged_in:
+                return visit.leave("/login?next=" + quote(_here(visit.request), safe=""))
+            if not any(granted >= level for granted, _ in visit.grants):
                 if visit.request.method == "POST":
-                    visit.console.audit.write(visit.session.user, visit.request.url.path, "", "refused")
+                    visit.place.audit.write(visit.session.user, visit.request.url.path, "", "refused")
                 raise ForbiddenError(f"Your roles do not allow this: it needs the role {level.name.lower()}.")
         return await handler(visit)
     except (ConsoleError, KafkaError, ValueError) as error:
@@ -312,6 +357,9 @@ async def not_found(request: Request, error: Exception) -> Response:
     """The page for an unknown address."""
 
     async def answer(visit: Visit) -> Response:
+        first = unquote(visit.request.url.path.strip("/").partition("/")[0])
+        if visit.place.all_clusters and not isinstance(visit.place, Console) and first not in RESERVED:
+            raise NotFoundError(f"This console has no cluster {first[:100]}.")
         raise NotFoundError("There is no such page.")
 
     return await _endpoint(answer, None)(request)

@@ -51,13 +51,13 @@ def site(broker: testing.Broker) -> Iterator[str]:
 @pytest.fixture(scope="session", autouse=True)
 def unhurried() -> Iterator[None]:
     """On a busy machine, too, a page reads all that it shows, other services answer in time, and a pause lasts."""
-    from kafkapy_console import console
     from kafkapy_console.records import reader
+    from kafkapy_console.security import people
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "DEADLINE_S", 240.0)
-        patch.setattr(console, "HTTP_TIMEOUT_S", 120)
-        patch.setattr(console, "LOGIN_PAUSE_S", 3600.0)
+        patch.setattr(people, "HTTP_TIMEOUT_S", 120)
+        patch.setattr(people, "LOGIN_PAUSE_S", 3600.0)
         yield
 
 

@@ -21,7 +21,8 @@ TOKEN = re.compile(r'name="_csrf" value="([^"]+)"')
 @contextmanager
 def serving(settings: Settings) -> Iterator[str]:
     """The address of a console with these settings."""
-    patient = settings.with_changes(kafka={**PATIENT, **settings.kafka})
+    # Several clusters have keys of their own.
+    patient = settings if settings.clusters else settings.with_changes(kafka={**PATIENT, **settings.kafka})
     console = ConsoleThread(patient, ["127.0.0.1:0"])
     console.start()
     try:

@@ -92,7 +92,7 @@ def test_the_main_actions(visitor: Person) -> None:
     visitor.send("/topics/made/delete", {"name": "made"}, page="/topics/made/delete")
 
 
-def test_a_share_group_shows_its_members(java: ApacheKafka, visitor: Person) -> None:
+def test_a_share_group_shows_members_and_lag_and_is_reset(java: ApacheKafka, visitor: Person) -> None:
     if java.version < "4.2":
         pytest.skip("share groups came with Kafka 4.2")
     main = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
@@ -105,9 +105,37 @@ def test_a_share_group_shows_its_members(java: ApacheKafka, visitor: Person) -> 
         wait_until(lambda: "orders-0" in visitor.get("/groups/sharers"), "its member has the partitions")
         page = visitor.get("/groups/sharers")
         assert '<dd class="small">share</dd>' in page
-        assert "A share group has no offsets of consumers" in page
         assert "Dead" not in page
         assert re.search(r"sharers</a></td><td>share</td>", visitor.get("/groups?kind=share"))
+        # A new group begins at the end of the log at its first fetch: some record comes after that.
+        with KafkaProducer(bootstrap_servers=java.bootstrap) as producer:
+
+            def begun() -> bool:
+                producer.send("orders", b"new", partition=0).get(timeout=60)
+                return _shown(visitor, "orders-0")[0] not in ("", "–")
+
+            wait_until(begun, "the group has a start offset")
+        # The start offset that the broker keeps may be of an earlier acknowledgement: the lag is right.
+        wait_until(lambda: _shown(visitor, "orders-0")[2] == "0", "the records are done")
     finally:
         reader.terminate()
         reader.wait()
+    reset, deletion = "/groups/sharers/reset", "/groups/sharers/delete-offsets"
+    wait_until(lambda: "1 member" not in visitor.get(reset), "the member has left")
+    preview = f"{reset}?way=earliest&topic=orders&partition=0"
+    targets = re.findall(r'name="target" value="([^"]+)"', visitor.get(preview))
+    start, end, lag = _shown(visitor, "orders-0")
+    assert (targets, lag) == ([f"orders:0:{start}:0"], "0")
+    visitor.send(reset, {"target": targets, "confirmed": "yes"}, page=preview)
+    assert _shown(visitor, "orders-0") == ("0", end, end)
+    visitor.send(deletion, {"topic": "orders"}, page=f"{deletion}?topic=orders")
+    assert "The group has no offsets." in visitor.get("/groups/sharers")
+
+
+def _shown(visitor: Person, partition: str) -> tuple[str, str, str]:
+    """Start offset, end of the log and lag of a partition of the share group, as its page has them."""
+    row = re.search(rf"<tr><td><a [^>]*>{partition}</a></td>(.*?)</tr>", visitor.get("/groups/sharers"), re.DOTALL)
+    if row is None:
+        return ("", "", "")
+    start, _, end, lag, *_ = re.findall(r'<td class="n">([^<]*)', row[1])
+    return start, end, lag

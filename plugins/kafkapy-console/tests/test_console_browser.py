@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 from connect_double import worker
-from console_site import serving
+from console_site import PATIENT, serving
 from kafkapy_console.security.passwords import hashed
 from kafkapy_console.settings import ConnectSettings, RegistrySettings, Settings
 from registry_double import registry
 
-from kafkapy import KafkaConsumer, KafkaProducer, testing
+from kafkapy import AcknowledgeType, KafkaConsumer, KafkaProducer, KafkaShareConsumer, testing
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -61,6 +61,29 @@ def _sell(servers: str) -> None:
         producer.flush()
 
 
+def _pack(servers: str) -> KafkaShareConsumer:
+    """A worker of the share group `packing`: it accepted some payments, and left some before them."""
+    from kafkapy.admin import ConfigResource, KafkaAdminClient
+
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        admin.alter_configs(
+            [ConfigResource("GROUP", "packing", {"share.auto.offset.reset": "earliest"})], raise_on_unknown=False
+        )
+    worker = KafkaShareConsumer(
+        "shop.payments", bootstrap_servers=servers, group_id="packing", client_id="packing-1",
+        share_acknowledgement_mode="explicit",
+    )  # fmt: skip
+    accepted = 0
+    while accepted < 100:
+        for records in worker.poll(timeout_ms=1000).values():
+            for record in records:
+                done = record.offset < 40 or record.offset % 2
+                accepted += bool(done)
+                worker.acknowledge(record, AcknowledgeType.ACCEPT if done else AcknowledgeType.RELEASE)
+        worker.commit_sync()
+    return worker
+
+
 @pytest.fixture(scope="module")
 def shop(broker: testing.Broker) -> Iterator[dict[str, str]]:
     """Topics of a small shop, groups that lag, a schema registry, and a console on them."""
@@ -86,13 +109,18 @@ def shop(broker: testing.Broker) -> Iterator[dict[str, str]]:
             left -= sum(map(len, reader.poll(timeout_ms=1000).values()))
         if is_new:
             reader.commit()
+        packer = _pack(broker.bootstrap_servers) if is_new else None
         settings = Settings(
-            kafka={"bootstrap.servers": broker.bootstrap_servers}, name="shop", registry=RegistrySettings(kept.url),
+            kafka={"bootstrap.servers": broker.bootstrap_servers},
+            name="shop",
+            registry=RegistrySettings(kept.url),
             connect=(ConnectSettings("main", connect.url),),
         )
         with serving(settings) as url:
             yield {"url": url}
         reader.close()
+        if packer is not None:
+            packer.close()
 
 
 class Tab:
@@ -143,6 +171,9 @@ PAGES = {
     "groups": "/groups",
     "group": "/groups/billing",
     "reset": "/groups/billing/reset?way=earliest",
+    "share-group": "/groups/packing",
+    "share-reset": "/groups/packing/reset?way=earliest",
+    "share-delete-offsets": "/groups/packing/delete-offsets?topic=shop.payments",
     "transactions": "/transactions",
     "acls": "/acls",
     "rights": "/rights?principal=ann",
@@ -170,7 +201,19 @@ PAGES = {
 }
 
 
-FIRST = {"acls", "cluster", "configs", "group", "groups", "produce", "records", "reset", "topic", "topics"}
+FIRST = {
+    "acls",
+    "cluster",
+    "configs",
+    "group",
+    "groups",
+    "produce",
+    "records",
+    "reset",
+    "share-group",
+    "topic",
+    "topics",
+}
 """The screens that people see first and most; the others are looked at in the long runs."""
 
 
@@ -391,3 +434,77 @@ def test_offsets_are_reset_by_clicks(tab: Tab, broker: testing.Broker) -> None:
     page.get_by_label("I want to commit these offsets").check()
     page.get_by_role("button", name="Reset").click()
     page.wait_for_selector("#flashes:has-text('are reset')")
+
+
+# --- several clusters -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fleet(shop: dict[str, str], broker: testing.Broker) -> Iterator[str]:
+    """A console of three clusters, one of which is away."""
+    kafka = {**PATIENT, "bootstrap.servers": broker.bootstrap_servers}
+    clusters = (
+        Settings(kafka=kafka, name="production", read_only=True),
+        Settings(kafka=kafka, name="staging"),
+        Settings(kafka={"bootstrap.servers": "127.0.0.1:1", "bootstrap.timeout.ms": 500}, name="recovery"),
+    )
+    with serving(Settings(clusters=clusters, name="shop")) as url:
+        yield url
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_serious_fault_in_the_pages_of_several_clusters(chromium: Any, fleet: str, theme: str) -> None:
+    axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright")
+    context = chromium.new_context(viewport={"width": 1280, "height": 800}, color_scheme=theme, bypass_csp=True)
+    tab = Tab(context.new_page(), fleet)
+    page = tab.open("/")
+    # The list renews itself until all clusters have answered.
+    page.wait_for_selector("#list tr:has-text('recovery'):has-text('away')")
+    page.wait_for_selector("#list tr:has-text('staging') .badge.ok")
+    axe = axe_playwright.Axe()
+    faults = serious(axe.run(page))
+    tab.picture(f"clusters-{theme}")
+    page = tab.open("/staging/topics")
+    page.locator(".menu.clusters summary").click()
+    faults += serious(axe.run(page))
+    tab.picture(f"picker-{theme}")
+    context.close()
+    assert faults == []
+    assert tab.wrong == []
+
+
+def test_the_picker_leads_to_the_same_part_of_another_cluster(chromium: Any, fleet: str) -> None:
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    tab = Tab(context.new_page(), fleet)
+    page = tab.open("/staging/topics")
+    page.locator(".menu.clusters summary").click()
+    page.get_by_role("link", name="production").click()
+    page.wait_for_url("**/production/topics")
+    page.wait_for_selector(".badge:has-text('read-only')")
+    page.keyboard.press("g")
+    page.keyboard.press("g")
+    page.wait_for_url("**/production/groups")
+    page.locator("select[name=kind]").select_option("classic")
+    page.wait_for_url("**/production/groups?*kind=classic*")
+    tab.open("/production/topics/shop.orders")
+    page.wait_for_selector(".chart output:has-text('/s')")
+    tab.open("/production/topics/shop.orders/records?filter=true")
+    page.wait_for_selector("#rows tr")
+    page.keyboard.press("Escape")
+    page.locator(".menu.clusters summary").click()
+    page.get_by_role("link", name="All clusters").click()
+    page.wait_for_selector("h1:has-text('Clusters')")
+    context.close()
+    assert tab.wrong == []
+
+
+def test_the_pages_of_several_clusters_are_readable_on_a_phone(chromium: Any, fleet: str) -> None:
+    context = chromium.new_context(viewport={"width": 375, "height": 740}, has_touch=True, is_mobile=True)
+    tab = Tab(context.new_page(), fleet)
+    for path, name in (("/", "clusters"), ("/staging/topics", "picker")):
+        page = tab.open(path)
+        page.locator(".menu.clusters summary").click()
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), path
+        tab.picture(f"{name}-phone")
+    context.close()
+    assert tab.wrong == []

@@ -40,9 +40,13 @@ def test_the_pictures_are_there_and_small() -> None:
 
 
 def test_the_settings_of_the_page_are_taken(tmp_path: Path) -> None:
-    [text] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    one, several = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     file = tmp_path / "console.toml"
-    file.write_text(text, encoding="utf-8")
+    file.write_text(several, encoding="utf-8")
+    settings = Settings.from_file(file)
+    assert [(each.name, each.read_only) for each in settings.clusters] == [("production", True), ("staging", False)]
+    assert [rule.clusters for rule in settings.roles] == [(), ("staging",)]
+    file.write_text(one, encoding="utf-8")
     settings = Settings.from_file(file)
     assert (settings.name, settings.login, list(settings.users)) == ("production", "users", ["ann"])
     assert len(settings.roles) == 2

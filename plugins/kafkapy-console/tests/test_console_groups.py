@@ -9,8 +9,9 @@ from html import unescape
 
 import pytest
 from console_site import Person
-from kafkapy_console.services.groups import Group, Lag, Member, explained
+from kafkapy_console.services.groups import Group, Lag, Member
 from kafkapy_console.services.history import GroupHistory
+from kafkapy_console.services.reasons import explained
 from waiting import wait_until
 
 from kafkapy import KafkaConsumer, KafkaProducer, TopicPartition, testing
@@ -29,7 +30,7 @@ def member(name: str, *assignment: TopicPartition, **more: object) -> Member:
 def lag(
     number: int, committed: int | None, end: int | None, reader: Member | None = None, begin: int | None = 0
 ) -> Lag:
-    return Lag(PARTITIONS[number], committed, begin, end, "", reader)
+    return Lag(PARTITIONS[number], committed, begin, end, "", () if reader is None else (reader,))
 
 
 def group(state: str, members: list[Member], lags: list[Lag], kind: str = "classic", epoch: int | None = None) -> Group:

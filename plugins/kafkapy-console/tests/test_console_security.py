@@ -14,12 +14,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from console_site import Person
 from kafkapy_console.app import create_app
-from kafkapy_console.console import LOGIN_TRIES, MOST_STREAMS_OF_USER
 from kafkapy_console.errors import BadInputError, TooBusyError
 from kafkapy_console.records.registry import address_part
 from kafkapy_console.security import sessions
 from kafkapy_console.security.headers import POLICY
 from kafkapy_console.security.passwords import hashed, matches
+from kafkapy_console.security.people import LOGIN_TRIES, MOST_STREAMS_OF_USER
 from kafkapy_console.security.roles import access_of
 from kafkapy_console.settings import Level, OidcSettings, RegistrySettings, RoleRule, Settings
 
@@ -181,7 +181,7 @@ def test_a_session_ends_though_it_is_used(monkeypatch: pytest.MonkeyPatch) -> No
 def test_one_user_leaves_streams_to_others() -> None:
     made = create_app(
         Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}, login="users", users=USERS, roles=ROLES)
-    ).state.console
+    ).state.place.people
     ann, bob = (made.sessions.begin(name, access_of(ROLES, name, ()), logged_in=True) for name in ("ann", "bob"))
     with ExitStack() as stack:
         for _ in range(MOST_STREAMS_OF_USER):

@@ -10,8 +10,8 @@ from kafkapy.admin import AlterConfigOp, ConfigResource
 from kafkapy.errors import KafkaError
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError, NotFoundError
-from kafkapy_console.pages.cluster import described as describe_cluster
 from kafkapy_console.services.clients import Clients
+from kafkapy_console.services.looks import described_cluster
 from kafkapy_console.services.topics import described
 from kafkapy_console.settings import Level
 from kafkapy_console.web import Form, Visit, action, page
@@ -38,7 +38,7 @@ async def broker(visit: Visit) -> Response:
     """One broker."""
     visit.require(Level.VIEWER)
     broker_id = number(visit.path("broker"), "Broker", 0, 2**31 - 1)
-    found = next((e for e in (await describe_cluster(visit))["brokers"] if e["broker_id"] == broker_id), None)
+    found = next((e for e in (await described_cluster(visit.clients))["brokers"] if e["broker_id"] == broker_id), None)
     if found is None:
         raise NotFoundError(f"Broker {broker_id} is not in the cluster now.")
     search, only_set = visit.query.text("q"), "set" in visit.query
@@ -51,7 +51,7 @@ async def broker(visit: Visit) -> Response:
         total=len(configs),
         q=search,
         only_set=only_set,
-        base=f"/brokers/{broker_id}",
+        base=f"{visit.place.root}/brokers/{broker_id}",
         editable=visit.can(Level.ADMIN),
     )
 
@@ -107,9 +107,9 @@ async def edit_page(visit: Visit, kind: str, name: str, key: str, back: str, abo
         "config_edit.html",
         key=key,
         config=configs[key],
-        back=back,
+        back=visit.place.root + back,
         about=about,
-        action=f"{back}/configs/{key}",
+        action=f"{visit.place.root}{back}/configs/{key}",
         is_set=configs[key]["config_source"] in DYNAMIC_SOURCES,
         is_broker=kind == "broker",
     )

@@ -13,6 +13,7 @@ from kafkapy_console.console import number
 from kafkapy_console.errors import ForbiddenError, NotFoundError
 from kafkapy_console.services.groups import Groups
 from kafkapy_console.services.jobs import Job
+from kafkapy_console.services.looks import described_cluster
 from kafkapy_console.services.topics import Topics
 from kafkapy_console.settings import Level
 from kafkapy_console.web import Form, Visit, action, page
@@ -23,20 +24,10 @@ MOST_POLLED = 5000
 """Partitions whose ends are polled for a chart without a metrics endpoint."""
 
 
-async def described(visit: Visit) -> dict[str, Any]:
-    """The cluster: brokers, controller, id; a few seconds old at most."""
-    clients = visit.clients
-
-    async def read() -> dict[str, Any]:
-        return await (await clients.admin()).describe_cluster()
-
-    return await clients.cache.get("cluster", 3, read)
-
-
 async def overview(visit: Visit) -> Response:
     """Brokers, counts, and what is wrong."""
     topics = Topics(visit.clients)
-    cluster, all_topics = await asyncio.gather(described(visit), topics.all())
+    cluster, all_topics = await asyncio.gather(described_cluster(visit.clients), topics.all())
     disks = await _disks(topics)
     leaders: dict[int, int] = {}
     replicas: dict[int, int] = {}
@@ -49,7 +40,7 @@ async def overview(visit: Visit) -> Response:
         groups: int | None = len(await Groups(visit.clients).all())
     except KafkaError:
         groups = None
-    shown = [topic for name, topic in all_topics.items() if visit.session.access.may(Level.VIEWER, name)]
+    shown = [topic for name, topic in all_topics.items() if visit.access.may(Level.VIEWER, name)]
     troubled = [topic for topic in shown if topic.under_replicated or topic.offline]
     seen = set(leaders) | set(replicas)
     known = {broker["broker_id"] for broker in cluster["brokers"]}
@@ -113,12 +104,10 @@ async def jobs(visit: Visit) -> Response:
 
 
 def _may_see(visit: Visit, job: Job) -> bool:
-    settings = visit.console.settings
     if job.user == visit.session.user:
         return True
     # By Kafka's users alone the brokers decide, and each person sees what is theirs.
-    by_acls = settings.login == "sasl" and not settings.roles
-    return not by_acls and all(visit.session.access.may(Level.VIEWER, name) for name in job.topics)
+    return not visit.console.people.only_acls and all(visit.access.may(Level.VIEWER, name) for name in job.topics)
 
 
 async def stop_job(visit: Visit, form: Form) -> Response:
@@ -137,7 +126,7 @@ async def stop_job(visit: Visit, form: Form) -> Response:
 async def audit(visit: Visit) -> Response:
     """The newest lines of the audit log."""
     visit.require(Level.ADMIN)
-    if visit.console.settings.login == "sasl" and not visit.console.settings.roles:
+    if visit.console.people.only_acls:
         raise ForbiddenError("The audit log needs a role admin in the settings: no ACL guards it.")
     return visit.render("audit.html", lines=visit.console.audit.newest[:500])
 

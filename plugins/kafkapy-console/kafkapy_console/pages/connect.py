@@ -30,7 +30,7 @@ async def clusters(visit: Visit) -> Response:
         if isinstance(answer, BaseException):
             rows.append({"cluster": each.name, "url": each.url, "error": str(answer), "connectors": []})
         else:
-            names = visit.session.access.visible(answer)
+            names = visit.access.visible(answer)
             connectors = [_row(name, answer[name]) for name in names]
             rows.append({"cluster": each.name, "url": each.url, "error": "", "connectors": connectors})
     return visit.render("connect.html", rows=rows)

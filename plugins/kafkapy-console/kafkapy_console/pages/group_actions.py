@@ -11,9 +11,9 @@ from kafkapy.admin import MemberToRemove, OffsetSpec, OffsetTimestamp
 from kafkapy.errors import KafkaError, NoError
 from kafkapy.types import OffsetAndMetadata, TopicPartition
 from kafkapy_console.console import number
-from kafkapy_console.errors import BadInputError
+from kafkapy_console.errors import BadInputError, MissingApiError
 from kafkapy_console.pages.groups import group_of
-from kafkapy_console.services.groups import Group, Groups, log_ends
+from kafkapy_console.services.groups import Group, Groups, Lag, log_ends
 from kafkapy_console.services.topics import Topics
 from kafkapy_console.settings import Level
 from kafkapy_console.text import url_part
@@ -23,17 +23,27 @@ from kafkapy_console.web import Form, Visit, action, page
 __all__ = ["ROUTES"]
 
 WAYS = ("earliest", "latest", "time", "offset", "shift", "group")
+WAYS_OF_SHARE_GROUPS = ("earliest", "latest", "time")
+
+
+async def _group_with_offsets(visit: Visit) -> Group:
+    """The group of an address that the session may change. MissingApiError where its offsets are not known."""
+    group = await group_of(visit, Level.EDITOR)
+    if group.offsets_error is not None:
+        raise MissingApiError(group.offsets_error)
+    return group
 
 
 async def reset_form(visit: Visit) -> Response:
     """Choose partitions and a place; with a choice, the preview: offsets before and after, records affected."""
-    group = await group_of(visit, Level.EDITOR)
+    group = await _group_with_offsets(visit)
+    ways = WAYS_OF_SHARE_GROUPS if group.is_share else WAYS
     way, at = visit.query.text("way"), visit.query.text("at")
     topics = sorted({each.partition.topic for each in group.lags})
     topic = visit.query.text("topic")
-    context = {"group": group, "topics": topics, "topic": topic, "ways": WAYS, "way": way or "earliest", "at": at}
-    if way not in WAYS:
-        return visit.render("group_reset.html", rows=None, again=0, skipped=0, **context)
+    context = {"group": group, "topics": topics, "topic": topic, "ways": ways, "way": way or "earliest", "at": at}
+    if way not in ways:
+        return visit.render("group_reset.html", rows=None, again=0, skipped=0, done=0, **context)
     partitions = await _chosen(visit, group, topic, visit.query.text("partition"))
     targets = await _targets(visit, way, at, partitions, group)
     committed = {each.partition: each.committed for each in group.lags}
@@ -58,6 +68,7 @@ async def reset_form(visit: Visit) -> Response:
         rows=rows,
         again=sum(max(0, -row["moved"]) for row in rows),
         skipped=sum(max(0, row["moved"]) for row in rows),
+        done=sum(each.done for each in group.lags if each.partition in targets),
         **context,
     )
 
@@ -103,8 +114,8 @@ async def _targets(
 
 
 async def reset(visit: Visit, form: Form) -> Response:
-    """Commit the offsets that the preview showed, unless the group has moved meanwhile."""
-    group = await group_of(visit, Level.EDITOR)
+    """Set the offsets that the preview showed, unless the group has moved meanwhile."""
+    group = await _group_with_offsets(visit)
     if form.text("confirmed") != "yes":
         raise BadInputError("The reset is not confirmed.")
     targets: dict[TopicPartition, int] = {}
@@ -114,24 +125,34 @@ async def reset(visit: Visit, form: Form) -> Response:
         targets[partition], before[partition] = new, old
     if not targets:
         raise BadInputError("The preview has no partitions.")
-    if group.members and group.kind != "share":
-        raise BadInputError(
-            f"Group {group.id} has {len(group.members)} members. Stop them first: they would overwrite the offsets."
-        )
+    if group.members:
+        raise BadInputError(f"Group {group.id} has {len(group.members)} members. Stop them first: {_why_empty(group)}")
+    for name in sorted({each.topic for each in targets} - {each.partition.topic for each in group.lags}):
+        visit.require(Level.VIEWER, name)
     now = {each.partition: each.committed for each in group.lags}
     moved = [each for each in targets if now.get(each) != before[each]]
     if moved:
         raise BadInputError(f"{len(moved)} offsets have changed since the preview ({moved[0]}). Look at it again.")
     metadata = {each.partition: each.metadata for each in group.lags}
     admin = await visit.clients.admin()
-    outcome = await admin.alter_group_offsets(
-        group.id, {each: OffsetAndMetadata(offset, metadata.get(each, "")) for each, offset in targets.items()}
-    )
-    _raise_failed(outcome)
+    if group.is_share:
+        outcome = await admin.alter_share_group_offsets(group.id, targets)
+    else:
+        outcome = await admin.alter_group_offsets(
+            group.id, {each: OffsetAndMetadata(offset, metadata.get(each, "")) for each, offset in targets.items()}
+        )
+    _raise_failed(outcome, "partitions")
     Groups(visit.clients).changed()
     details = {str(each): [before[each], targets[each]] for each in list(targets)[:200]}
-    visit.audit("reset offsets", group.id, partitions=len(targets), before_and_after=details)
-    visit.flash(f"Offsets of {len(targets)} partitions of {group.id} are reset.")
+    visit.audit(
+        "reset start offsets" if group.is_share else "reset offsets",
+        group.id,
+        partitions=len(targets),
+        before_and_after=details,
+    )
+    visit.flash(
+        f"{'Start offsets' if group.is_share else 'Offsets'} of {len(targets)} partitions of {group.id} are reset."
+    )
     return visit.redirect(f"/groups/{url_part(group.id)}")
 
 
@@ -148,11 +169,17 @@ def _target(text: str) -> tuple[TopicPartition, int | None, int]:
     )
 
 
-def _raise_failed(outcome: Mapping[TopicPartition, type[KafkaError]]) -> None:
+def _why_empty(group: Group) -> str:
+    if group.is_share:
+        return "the coordinator changes start offsets of empty groups only."
+    return "they would overwrite the offsets."
+
+
+def _raise_failed(outcome: Mapping[Any, type[KafkaError]], what: str) -> None:
     failed = {each: error for each, error in outcome.items() if error is not NoError}
     if failed:
         first, error = next(iter(failed.items()))
-        raise BadInputError(f"{len(failed)} of {len(outcome)} partitions failed; {first}: {error.__name__}: {error()}")
+        raise BadInputError(f"{len(failed)} of {len(outcome)} {what} failed; {first}: {error.__name__}: {error()}")
 
 
 async def delete_form(visit: Visit) -> Response:
@@ -177,26 +204,45 @@ async def delete(visit: Visit, form: Form) -> Response:
 
 async def delete_offsets(visit: Visit, form: Form) -> Response:
     """Delete the offsets of one topic, which no member reads."""
-    group = await group_of(visit, Level.EDITOR)
+    group = await _group_with_offsets(visit)
     topic = form.needed("topic")
-    gone = [each for each in group.lags if each.partition.topic == topic and each.committed is not None]
+    gone = _of_topic(group, topic)
     if not gone:
         raise BadInputError(f"Group {group.id} has no offsets of {topic}.")
-    outcome = await (await visit.clients.admin()).delete_group_offsets(group.id, [each.partition for each in gone])
-    _raise_failed(outcome)
+    admin = await visit.clients.admin()
+    if group.is_share:
+        if group.members:
+            many = len(group.members)
+            raise BadInputError(f"Group {group.id} has {many} members. Stop them first: {_why_empty(group)}")
+        _raise_failed(await admin.delete_share_group_offsets(group.id, [topic]), "topics")
+    else:
+        _raise_failed(await admin.delete_group_offsets(group.id, [each.partition for each in gone]), "partitions")
     Groups(visit.clients).changed()
-    visit.audit("delete offsets", group.id, topic=topic, offsets={str(e.partition): e.committed for e in gone[:200]})
-    visit.flash(f"Offsets of {topic} in {group.id} are deleted ({len(gone)} partitions).")
+    visit.audit(
+        "delete start offsets" if group.is_share else "delete offsets",
+        group.id,
+        topic=topic,
+        offsets={str(e.partition): e.committed for e in gone[:200]},
+    )
+    what = "Start offsets" if group.is_share else "Offsets"
+    visit.flash(f"{what} of {topic} in {group.id} are deleted ({len(gone)} partitions).")
     return visit.redirect(f"/groups/{url_part(group.id)}")
 
 
 async def offsets_form(visit: Visit) -> Response:
     """The offsets that a deletion would remove."""
-    group = await group_of(visit, Level.EDITOR)
+    group = await _group_with_offsets(visit)
     topic = visit.query.needed("topic")
-    rows = [each for each in group.lags if each.partition.topic == topic and each.committed is not None]
-    readers = [member for member in group.members if topic in member.topics]
+    rows = _of_topic(group, topic)
+    readers = list(group.members) if group.is_share else [member for member in group.members if topic in member.topics]
     return visit.render("group_delete_offsets.html", group=group, topic=topic, rows=rows, readers=readers)
+
+
+def _of_topic(group: Group, topic: str) -> list[Lag]:
+    """The partitions whose offsets a deletion removes; a share group has a state also before its first fetch."""
+    return [
+        each for each in group.lags if each.partition.topic == topic and (group.is_share or each.committed is not None)
+    ]
 
 
 async def remove_member(visit: Visit, form: Form) -> Response:

@@ -11,8 +11,9 @@ from starlette.responses import JSONResponse, Response
 from kafkapy_console.pages.brokers import alter, config_rows, edit_page
 from kafkapy_console.pages.topics import pages_of
 from kafkapy_console.records.export import safe_cell
-from kafkapy_console.services.groups import Group, Groups, explained
+from kafkapy_console.services.groups import Group, Groups
 from kafkapy_console.services.history import series
+from kafkapy_console.services.reasons import explained
 from kafkapy_console.services.topics import described
 from kafkapy_console.settings import Level
 from kafkapy_console.text import url_part
@@ -37,7 +38,7 @@ async def groups(visit: Visit) -> Response:
     service = Groups(visit.clients)
     found = await service.all()
     search, kind, state = visit.query.text("q"), visit.query.choice("kind", KINDS, ""), visit.query.text("state")
-    listed = [found[name] for name in visit.session.access.visible(found)]
+    listed = [found[name] for name in visit.access.visible(found)]
     states = sorted({str(each.get("group_state") or "") for each in listed} - {""})
     chosen = [
         each
@@ -98,7 +99,7 @@ async def configs(visit: Visit) -> Response:
         total=len(rows),
         q=search,
         only_set=only_set,
-        base=f"/groups/{url_part(found.id)}/configs",
+        base=f"{visit.place.root}/groups/{url_part(found.id)}/configs",
         editable=visit.can(Level.EDITOR, found.id),
     )
 
@@ -125,9 +126,10 @@ async def table(visit: Visit) -> Response:
     rows = csv.writer(text)
     rows.writerow(("group", "topic", "partition", "committed", "first", "next", "lag", "client", "host"))
     for each in found.lags:
-        reader = ("", "") if each.member is None else (safe_cell(each.member.client_id), each.member.host)
+        clients = safe_cell(" ".join(member.client_id for member in each.readers))
+        hosts = " ".join(member.host for member in each.readers)
         numbers = (each.committed, each.begin, each.end, each.lag)
-        rows.writerow((safe_cell(found.id), *each.partition, *numbers, *reader))
+        rows.writerow((safe_cell(found.id), *each.partition, *numbers, clients, hosts))
     headers = {"Content-Disposition": 'attachment; filename="lag.csv"'}
     return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
 

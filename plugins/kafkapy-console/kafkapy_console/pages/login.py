@@ -16,47 +16,47 @@ CALLBACK = "/login/oidc/callback"
 async def login_page(visit: Visit) -> Response:
     """The form with name and password, or the link to the identity provider."""
     onward = local_path(visit.query.text("next", 4000) or "/")
-    if not visit.console.needs_login or visit.session.logged_in:
-        return visit.redirect(onward)
-    return visit.render("login.html", mode=visit.console.settings.login, next=onward, text="")
+    if not visit.place.people.needs_login or visit.session.logged_in:
+        return visit.leave(onward)
+    return visit.render("login.html", mode=visit.place.people.settings.login, next=onward, text="")
 
 
 async def log_in(visit: Visit, form: Form) -> Response:
     """Check name and password; a login gets a new session id."""
     onward = local_path(form.text("next", 4000) or "/")
-    if visit.console.settings.login not in ("users", "sasl"):
+    if visit.place.people.settings.login not in ("users", "sasl"):
         raise NotFoundError("This console has no login with a password.")
     try:
-        session = await visit.console.log_in(form.needed("user", 200), form.raw("password")[:1000], _peer(visit))
+        session = await visit.place.people.log_in(form.needed("user", 200), form.raw("password")[:1000], _peer(visit))
     except ForbiddenError as error:
-        return visit.render("login.html", 403, mode=visit.console.settings.login, next=onward, text=str(error))
+        return visit.render("login.html", 403, mode=visit.place.people.settings.login, next=onward, text=str(error))
     _enter(visit, session)
-    return visit.redirect(onward)
+    return visit.leave(onward)
 
 
 async def begin_oidc(visit: Visit) -> Response:
     """To the identity provider."""
-    if visit.console.oidc is None:
+    if visit.place.people.oidc is None:
         raise NotFoundError("This console has no login by an identity provider.")
-    return visit.redirect(await visit.console.oidc.begin(_callback(visit), visit.session.id))
+    return visit.leave(await visit.place.people.oidc.begin(_callback(visit), visit.session.id))
 
 
 async def finish_oidc(visit: Visit) -> Response:
     """Back from the identity provider."""
-    if visit.console.oidc is None:
+    if visit.place.people.oidc is None:
         raise NotFoundError("This console has no login by an identity provider.")
-    user = await visit.console.oidc.finish(visit.request.query_params, _callback(visit), visit.session.id)
-    _enter(visit, visit.console.log_in_by_oidc(user.name, user.groups, _peer(visit)))
-    return visit.redirect("/")
+    user = await visit.place.people.oidc.finish(visit.request.query_params, _callback(visit), visit.session.id)
+    _enter(visit, visit.place.people.log_in_by_oidc(user.name, user.groups, _peer(visit)))
+    return visit.leave("/")
 
 
 async def log_out(visit: Visit, form: Form) -> Response:
     """Ends the session."""
     del form
     visit.audit("log out", _peer(visit))
-    visit.console.sessions.end(visit.session)
-    visit.session = visit.console.anonymous()
-    return visit.redirect("/login")
+    visit.place.people.sessions.end(visit.session)
+    visit.session = visit.place.people.anonymous()
+    return visit.leave("/login")
 
 
 async def health(visit: Visit) -> Response:
@@ -66,7 +66,7 @@ async def health(visit: Visit) -> Response:
 
 
 def _enter(visit: Visit, session: Session) -> None:
-    visit.console.sessions.end(visit.session)
+    visit.place.people.sessions.end(visit.session)
     visit.session = session
 
 

@@ -10,8 +10,8 @@ from kafkapy.errors import KafkaError
 from kafkapy.types import TopicPartition
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError, NotFoundError
-from kafkapy_console.pages.cluster import described as describe_cluster
 from kafkapy_console.pages.topics import topic_of
+from kafkapy_console.services.looks import described_cluster
 from kafkapy_console.services.topics import Topic, Topics
 from kafkapy_console.settings import Level
 from kafkapy_console.web import Form, Visit, action, page
@@ -30,7 +30,7 @@ async def choose(visit: Visit) -> Response:
     """Choose the replicas of a partition; with a choice, the preview: replicas that come and go, bytes to copy."""
     topic = await topic_of(visit, Level.ADMIN)
     partition = _partition(topic, visit.path("partition"))
-    brokers = {each["broker_id"] for each in (await describe_cluster(visit))["brokers"]}
+    brokers = {each["broker_id"] for each in (await described_cluster(visit.clients))["brokers"]}
     now = list(partition["replica_nodes"])
     chosen = _replicas(visit.query.text("replicas"), brokers) if "replicas" in visit.query else None
     return visit.render(
@@ -88,7 +88,7 @@ async def reassign(visit: Visit, form: Form) -> Response:
     """Start the reassignment, unless the replicas have changed since the preview."""
     topic = await topic_of(visit, Level.ADMIN)
     partition = _partition(topic, visit.path("partition"))
-    brokers = {each["broker_id"] for each in (await describe_cluster(visit))["brokers"]}
+    brokers = {each["broker_id"] for each in (await described_cluster(visit.clients))["brokers"]}
     replicas = _replicas(form.text("replicas"), brokers)
     if form.text("before") != ",".join(map(str, partition["replica_nodes"])):
         raise BadInputError("The replicas have changed since the preview. Look at it again.")

@@ -249,7 +249,7 @@ async def _views(visit: Visit, query: Query, chosen: Filter | None, most: int) -
         start = Start("end", most)  # a search begins where the one on the page begins
     until = parse_time(query.until) if query.until else None
     left = most
-    with visit.console.stream(visit.session):
+    with visit.console.people.stream(visit.session):
         async with aclosing(scan(visit.clients, query.partitions, start, query.isolation, until)) as found:
             async for batch in found:
                 await viewer.prepare(batch.records)

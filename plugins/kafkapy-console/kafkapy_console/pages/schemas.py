@@ -31,7 +31,7 @@ async def subjects(visit: Visit) -> Response:
     deleted = bool(visit.query.text("deleted"))
     live = await registry.subjects()
     names = await registry.subjects(with_deleted=True) if deleted else live
-    found = [each for each in visit.session.access.visible(names) if search.lower() in each.lower()]
+    found = [each for each in visit.access.visible(names) if search.lower() in each.lower()]
     bounds = pages_of(visit, len(found), 25)
     names = found[bounds["start"] : bounds["end"]]
     newest = await asyncio.gather(*(registry.version(each, "latest") for each in names), return_exceptions=True)

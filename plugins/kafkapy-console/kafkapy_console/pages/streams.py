@@ -134,7 +134,7 @@ async def _live(visit: Visit, topic: Topic, query: Query, chosen: Filter | None)
 def _stream(visit: Visit, events: AsyncIterator[bytes]) -> Response:
     async def guarded() -> AsyncIterator[bytes]:
         try:
-            with visit.console.stream(visit.session):
+            with visit.console.people.stream(visit.session):
                 async for each in events:
                     yield each
         except (ConsoleError, KafkaError, TooBusyError) as error:
@@ -149,7 +149,7 @@ def _stream(visit: Visit, events: AsyncIterator[bytes]) -> Response:
 def row(visit: Visit, topic: Topic, view: RecordView) -> str:
     """A row of the table of records."""
     return templates.get_template("fragments/record_row.html").render(
-        view=view, topic=topic, can_produce=visit.can(Level.EDITOR, topic.name)
+        root=visit.place.root, view=view, topic=topic, can_produce=visit.can(Level.EDITOR, topic.name)
     )
 
 

@@ -11,11 +11,11 @@ from kafkapy.types import MAX_TOPIC_NAME_LENGTH, TopicPartition
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError
 from kafkapy_console.pages.brokers import alter
-from kafkapy_console.pages.cluster import described as describe_cluster
 from kafkapy_console.pages.topics import topic_of
 from kafkapy_console.services.copies import copy_records, create_like, own_configs
 from kafkapy_console.services.groups import Groups
 from kafkapy_console.services.jobs import Job
+from kafkapy_console.services.looks import described_cluster
 from kafkapy_console.services.topics import Topics, described
 from kafkapy_console.settings import Level
 from kafkapy_console.text import url_part
@@ -56,7 +56,7 @@ def parsed_configs(text: str) -> dict[str, str]:
 
 async def create_form(visit: Visit) -> Response:
     """The form for a new topic."""
-    brokers = len((await describe_cluster(visit))["brokers"])
+    brokers = len((await described_cluster(visit.clients))["brokers"])
     return visit.render("topic_create.html", brokers=brokers, values={})
 
 

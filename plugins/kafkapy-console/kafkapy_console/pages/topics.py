@@ -61,7 +61,7 @@ async def topics(visit: Visit) -> Response:
     search = visit.query.text("q")
     with_internal = "internal" in visit.query
     sort = visit.query.choice("sort", SORTS, "name")
-    names = visit.session.access.visible(found)
+    names = visit.access.visible(found)
     hidden = 0
     rows: list[Topic] = []
     for name in names:
@@ -164,7 +164,7 @@ async def configs(visit: Visit) -> Response:
         total=len(rows),
         q=search,
         only_set=only_set,
-        base=f"/topics/{url_part(found.name)}/configs",
+        base=f"{visit.place.root}/topics/{url_part(found.name)}/configs",
         editable=visit.can(Level.EDITOR, found.name),
     )
 
@@ -180,14 +180,14 @@ async def groups(visit: Visit) -> Response:
     """The groups that read the topic or have offsets of it, with their lag in it."""
     found = await topic_of(visit)
     service = Groups(visit.clients)
-    listed = [each for name, each in (await service.all()).items() if visit.session.access.may(Level.VIEWER, name)]
+    listed = [each for name, each in (await service.all()).items() if visit.access.may(Level.VIEWER, name)]
     described = await service.described(listed[:MOST_GROUPS], with_begin=False)
     rows = []
     for group in described:
         lags = [each for each in group.lags if each.partition.topic == found.name]
         if lags or any(found.name in member.topics for member in group.members):
             known = [each.lag for each in lags if each.lag is not None]
-            readers = {each.member.id for each in lags if each.member is not None}
+            readers = {member.id for each in lags for member in each.readers}
             rows.append({"group": group, "lag": sum(known) if known else None, "readers": len(readers)})
     return visit.render(
         "topic_groups.html", tab="groups", topic=found, rows=rows, left_out=max(0, len(listed) - MOST_GROUPS)
@@ -225,7 +225,7 @@ async def statistics(visit: Visit) -> Response:
     """Sizes, keys, formats and rates by a sample of records."""
     found = await topic_of(visit)
     viewer = Viewer(Decoder(visit.console.schemas), visit.console.masks, Formats())
-    with visit.console.stream(visit.session):
+    with visit.console.people.stream(visit.session):
         result = await sampled(visit.clients, found.readable, viewer)
     visit.audit("sample records", found.name, records=result.sampled)
     return visit.render("topic_statistics.html", tab="statistics", topic=found, found=result)

@@ -30,7 +30,7 @@ async def transactions(visit: Visit) -> Response:
     names = {each.transactional_id: (broker, each) for broker, rows in listed.items() for each in rows}
     chosen = [
         name
-        for name in sorted(visit.session.access.visible(names))
+        for name in sorted(visit.access.visible(names))
         if search.lower() in name.lower() and (not only_open or names[name][1].state in OPEN)
     ]
     bounds = pages_of(visit, len(chosen))

@@ -26,8 +26,9 @@ logger = logging.getLogger("kafkapy.console.audit")
 class Audit:
     """Writes lines to the log `kafkapy.console.audit`, and to a file where one is set."""
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, cluster: str = "") -> None:
         self._newest: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._cluster = cluster
         self._handle = None
         if file is not None:
             try:
@@ -35,12 +36,19 @@ class Audit:
             except OSError as error:
                 raise ConfigError("audit.file", str(file), f"it cannot be written: {error.strerror}") from None
 
+    def of(self, cluster: str) -> Audit:
+        """The same log for one of several clusters: its lines name the cluster."""
+        found = Audit(None, cluster)
+        found._newest, found._handle = self._newest, self._handle
+        return found
+
     def write(
         self, user: str, action: str, about: str, outcome: str = "ok", details: Mapping[str, Any] | None = None
     ) -> None:
         """Add one line."""
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            **({"cluster": self._cluster} if self._cluster else {}),
             "user": user,
             "action": action,
             "about": about,
@@ -55,8 +63,8 @@ class Audit:
 
     @property
     def newest(self) -> list[dict[str, Any]]:
-        """The newest lines first."""
-        return list(self._newest)
+        """The newest lines first; of one of several clusters, its lines and those of no cluster (logins)."""
+        return [line for line in self._newest if line.get("cluster", self._cluster) == self._cluster]
 
     def close(self) -> None:
         """Close the file."""

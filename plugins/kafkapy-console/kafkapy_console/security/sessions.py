@@ -36,12 +36,16 @@ class Session:
     user: str
     access: Access
     logged_in: bool
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Keys of the client with the person's own credentials (login by sasl)."""
+    by_cluster: Mapping[str, Access] = field(default_factory=dict)
+    """The rights in each of several clusters. `access` has those of roles that are not bound to clusters."""
     used: float = 0.0
     begun: float = field(default_factory=time.monotonic)
     flashes: list[tuple[str, str]] = field(default_factory=list)
     """(kind, sentence) pairs that the next page shows."""
+
+    def access_in(self, cluster: str) -> Access:
+        """The rights in a cluster."""
+        return self.by_cluster.get(cluster, self.access)
 
 
 class Sessions:
@@ -70,9 +74,11 @@ class Sessions:
         kept[session.id] = session
         return session
 
-    def begin(self, user: str, access: Access, *, logged_in: bool, kafka: Mapping[str, str] | None = None) -> Session:
+    def begin(
+        self, user: str, access: Access, *, logged_in: bool, by_cluster: Mapping[str, Access] | None = None
+    ) -> Session:
         """A new session, with a new id."""
-        session = Session(secrets.token_urlsafe(32), user, access, logged_in, kafka or {}, time.monotonic())
+        session = Session(secrets.token_urlsafe(32), user, access, logged_in, by_cluster or {}, time.monotonic())
         kept = self._of(session)
         kept[session.id] = session
         while len(kept) > MOST:

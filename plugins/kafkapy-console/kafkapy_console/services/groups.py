@@ -1,28 +1,23 @@
-"""Groups as pages show them: one description of all kinds, lag by partition, and sentences that say why.
+"""Groups as pages show them: one description of all kinds, and lag by partition.
 
 All requests take many groups at once: a page with fifty groups asks each coordinator twice, and each leader once.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import median
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from kafkapy.admin import ConsumerGroupDescription, OffsetSpec
-from kafkapy.errors import KafkaError
-from kafkapy.types import OffsetAndMetadata, TopicPartition
-from kafkapy_console.errors import NotFoundError
+from kafkapy.errors import KafkaError, UnsupportedVersionError
+from kafkapy.types import TopicPartition
+from kafkapy_console.errors import NotFoundError, sentence
 from kafkapy_console.services.clients import Clients
 
-__all__ = ["Group", "Groups", "Lag", "Member", "Reason", "explained"]
+__all__ = ["Group", "Groups", "Lag", "Member", "log_ends"]
 
 LIST_S = 3
-SLOW_SHARE = 0.5
-"""A partition with this share of the lag, and far above the others, is slow."""
-SLOW_FACTOR = 10
 REBALANCING = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 
 
@@ -48,21 +43,34 @@ class Member:
 
 @dataclass(frozen=True)
 class Lag:
-    """A partition of a group: the committed offset and the ends of the log. None: unknown."""
+    """A partition of a group: its offset in the group and the ends of the log. None: unknown."""
 
     partition: TopicPartition
     committed: int | None
+    """The committed offset; of a share group, the start offset."""
     begin: int | None
     end: int | None
-    metadata: str
-    member: Member | None
+    metadata: str = ""
+    readers: Sequence[Member] = ()
+    """The members that have the partition: one at most, or any number in a share group."""
+    told: int | None = None
+    """The lag that the coordinator of a share group tells: records that are not done."""
 
     @property
     def lag(self) -> int | None:
-        """Records between the committed offset and the end of the log, at least 0."""
+        """Records between the offset and the end of the log, at least 0."""
+        if self.told is not None:
+            return max(0, self.told)
         if self.committed is None or self.end is None:
             return None
         return max(0, self.end - self.committed)
+
+    @property
+    def done(self) -> int:
+        """Records after the start offset that a share group has accepted or archived, as far as it is told."""
+        if self.told is None or self.committed is None or self.end is None:
+            return 0
+        return max(0, self.end - self.committed - self.told)
 
     @property
     def lost(self) -> int:
@@ -96,6 +104,13 @@ class Group:
     error: str | None = None
     protocol_type: str = ""
     """consumer; "sr" of schema registries, "connect": their members read no partitions."""
+    offsets_error: str | None = None
+    """Why the offsets of a share group are not known."""
+
+    @property
+    def is_share(self) -> bool:
+        """Whether members share partitions: the group has start offsets, not committed ones."""
+        return self.kind == "share"
 
     @property
     def total_lag(self) -> int | None:
@@ -113,15 +128,6 @@ class Group:
     def rebalancing(self) -> bool:
         """Whether a rebalance is under way."""
         return self.state in REBALANCING
-
-
-@dataclass(frozen=True)
-class Reason:
-    """A sentence about a group, and how bad it is: ok, info, warn, bad."""
-
-    level: str
-    text: str
-    partitions: Sequence[TopicPartition] = field(default=())
 
 
 class Groups:
@@ -168,61 +174,105 @@ class Groups:
                     if isinstance(found, ConsumerGroupDescription)
                     else _failed(name, found)
                 )
-        for name in shared:
-            try:
-                groups[name] = _share(name, (await admin.describe_share_groups([name]))[name])
-            except KafkaError as error:
-                groups[name] = _failed(name, error, "share")
+        for name, share in (await _each(shared, admin.describe_share_groups)).items():
+            groups[name] = _failed(name, share, "share") if isinstance(share, KafkaError) else _share(name, share)
         for each in listed:
             name = str(each["group_id"])
             if name not in groups:
                 state = str(each.get("group_state") or "Unknown")
                 groups[name] = Group(name, kinds[name], state, None, "", None, None, ())
-        lags = await self._lags([groups[name] for name in plain if groups[name].error is None], with_begin)
-        return [
-            _with_lags(groups[name], lags.get(name, ())) for name in map(str, (each["group_id"] for each in listed))
-        ]
+        offsets = await self._offsets([groups[name] for name in plain if groups[name].error is None])
+        for name, found_or_error in (await self._start_offsets([groups[name] for name in shared])).items():
+            if isinstance(found_or_error, KafkaError):
+                groups[name] = replace(groups[name], offsets_error=_why_no_offsets(found_or_error))
+            else:
+                offsets[name] = found_or_error
+        lags = await self._lags({name: groups[name] for name in offsets}, offsets, with_begin)
+        names = [str(each["group_id"]) for each in listed]
+        return [replace(groups[name], lags=tuple(lags.get(name, ()))) for name in names]
 
-    async def _lags(self, groups: Sequence[Group], with_begin: bool) -> dict[str, list[Lag]]:
-        if not groups:
-            return {}
+    async def _offsets(self, groups: Sequence[Group]) -> dict[str, dict[TopicPartition, _Offset]]:
+        """Committed offsets. A group whose offsets may not be seen has none."""
         admin = await self._clients.admin()
-        committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
-        try:
-            committed = await admin.list_group_offsets([group.id for group in groups])
-        except KafkaError:
-            # One group without permission fails the call for all: then each by itself.
-            for group in groups:
-                try:
-                    committed |= await admin.list_group_offsets([group.id])
-                except KafkaError:
-                    committed[group.id] = {}
-        owners = {
-            group.id: {each: member for member in group.members for each in member.assignment} for group in groups
+        found = await _each([group.id for group in groups], admin.list_group_offsets)
+        return {
+            name: {}
+            if isinstance(committed, KafkaError)
+            else {each: _Offset(_known(at.offset), at.metadata) for each, at in committed.items()}
+            for name, committed in found.items()
         }
-        wanted = sorted(
-            {each for offsets in committed.values() for each in offsets}
-            | {each for owned in owners.values() for each in owned}
-        )
+
+    async def _start_offsets(self, groups: Sequence[Group]) -> dict[str, dict[TopicPartition, _Offset] | KafkaError]:
+        """Start offsets of share groups, with the lags that the coordinators tell (Kafka 4.2)."""
+        admin = await self._clients.admin()
+        found = await _each([group.id for group in groups if group.error is None], admin.list_share_group_offsets)
+        return {
+            name: starts
+            if isinstance(starts, KafkaError)
+            else {each: _Offset(_known(at.start_offset), "", at.lag) for each, at in starts.items()}
+            for name, starts in found.items()
+        }
+
+    async def _lags(
+        self,
+        groups: Mapping[str, Group],
+        offsets: Mapping[str, Mapping[TopicPartition, _Offset]],
+        with_begin: bool,
+    ) -> dict[str, list[Lag]]:
+        readers: dict[str, dict[TopicPartition, list[Member]]] = {name: {} for name in groups}
+        for name, group in groups.items():
+            for member in group.members:
+                for each in member.assignment:
+                    readers[name].setdefault(each, []).append(member)
+        wanted = sorted({each for name in groups for each in (*offsets[name], *readers[name])})
         begin, end = await log_ends(self._clients, wanted, with_begin)
         found = {}
-        for group in groups:
-            offsets, owned = committed.get(group.id, {}), owners[group.id]
+        for name in groups:
             rows = []
-            for each in sorted({*offsets, *owned}):
-                at = offsets.get(each)
-                rows.append(
-                    Lag(
-                        each,
-                        at.offset if at is not None and at.offset >= 0 else None,
-                        begin.get(each),
-                        end.get(each),
-                        at.metadata if at is not None else "",
-                        owned.get(each),
-                    )
-                )
-            found[group.id] = rows
+            for each in sorted({*offsets[name], *readers[name]}):
+                at = offsets[name].get(each, NO_OFFSET)
+                reading = tuple(readers[name].get(each, ()))
+                rows.append(Lag(each, at.offset, begin.get(each), end.get(each), at.metadata, reading, at.lag))
+            found[name] = rows
         return found
+
+
+class _Offset(NamedTuple):
+    """The offset of a partition in a group. None: the group has none."""
+
+    offset: int | None
+    metadata: str = ""
+    lag: int | None = None
+
+
+NO_OFFSET = _Offset(None)
+
+
+async def _each(names: Sequence[str], ask: Callable[[Sequence[str]], Awaitable[Mapping[str, Any]]]) -> dict[str, Any]:
+    """The answer about each group, or its error; all in one call where none of them fails."""
+    if not names:
+        return {}
+    try:
+        return dict(await ask(names))
+    except KafkaError:
+        # One group without permission fails the call for all: then each by itself.
+        found: dict[str, Any] = {}
+        for name in names:
+            try:
+                found |= await ask([name])
+            except KafkaError as error:
+                found[name] = error
+        return found
+
+
+def _known(offset: int) -> int | None:
+    return offset if offset >= 0 else None
+
+
+def _why_no_offsets(error: KafkaError) -> str:
+    if isinstance(error, UnsupportedVersionError):
+        return "The brokers do not tell offsets of share groups: Apache Kafka has this API (KIP-932) since version 4.1."
+    return sentence(error)
 
 
 async def log_ends(
@@ -316,177 +366,3 @@ def _share(name: str, found: Mapping[str, Any]) -> Group:
 
 def _failed(name: str, error: object, kind: str = "") -> Group:
     return Group(name, kind, "Unknown", None, "", None, None, (), error=f"{type(error).__name__}: {error}")
-
-
-def _with_lags(group: Group, lags: Sequence[Lag]) -> Group:
-    return Group(**{**{name: getattr(group, name) for name in group.__dataclass_fields__}, "lags": tuple(lags)})
-
-
-# --- why ----------------------------------------------------------------------------------------------------------
-
-
-def explained(group: Group, moved_at: Mapping[TopicPartition, float], now: float | None = None) -> list[Reason]:
-    """Why a group rebalances, lags or stands still, from what the brokers say; the worst reasons first.
-
-    `moved_at` has the times (s) at which the console last saw a committed offset move.
-    """
-    now = time.time() if now is None else now
-    reasons = [*_about_state(group), *_about_members(group), *_about_lag(group, moved_at, now)]
-    order = {"bad": 0, "warn": 1, "info": 2, "ok": 3}
-    return sorted(reasons, key=lambda reason: order[reason.level]) or [
-        Reason("ok", "The group is stable, all its partitions have a reader, and it has no lag.")
-    ]
-
-
-def _about_state(group: Group) -> Iterable[Reason]:
-    if group.error is not None:
-        yield Reason("bad", f"The coordinator does not describe the group: {group.error}")
-    if group.state == "Dead":
-        yield Reason("bad", "The group is dead: its coordinator forgot it, and its members have to join again.")
-    if group.state == "NotReady":
-        yield Reason("warn", "The group is not ready: its topics are missing or not partitioned as it needs them.")
-    if group.state == "PreparingRebalance":
-        yield Reason(
-            "warn",
-            f"The group rebalances: the coordinator waits until all {len(group.members)} members have joined again. "
-            "A member joins at its next poll(), so a member that takes long for its records holds up all others, for "
-            "at most its max.poll.interval.ms.",
-        )
-    if group.state == "CompletingRebalance":
-        yield Reason(
-            "warn",
-            "The group rebalances: all members have joined, and the coordinator waits for the assignment of the "
-            "member that leads the group.",
-        )
-    if group.kind in ("consumer", "share", "streams") and group.epoch is not None:
-        if group.state == "Assigning":
-            yield Reason("info", f"The coordinator computes the assignment of epoch {group.epoch}.")
-        behind = [each for each in group.members if each.epoch is not None and each.epoch < group.epoch]
-        moving = [each for each in group.members if each.moving]
-        if moving:
-            names = ", ".join(each.client_id or each.id for each in moving[:5])
-            given_up = sum(len(set(each.assignment) - set(each.target or ())) for each in moving)
-            awaited = sum(len(set(each.target or ()) - set(each.assignment)) for each in moving)
-            yield Reason(
-                "warn",
-                f"{len(moving)} of {len(group.members)} members change partitions: {given_up} to give up, {awaited} "
-                f"to take over ({names}). A partition moves when its old owner has given it up in a heartbeat.",
-            )
-        elif behind:
-            names = ", ".join(each.client_id or each.id for each in behind[:5])
-            yield Reason("info", f"{len(behind)} members are still in an older epoch than {group.epoch}: {names}.")
-
-
-def _about_members(group: Group) -> Iterable[Reason]:
-    if not group.members:
-        if group.lags and group.state != "Dead":
-            yield Reason("warn", "Nobody reads: the group has committed offsets and no members.")
-        return
-    if group.protocol_type not in ("", "consumer"):
-        yield Reason(
-            "info",
-            f"The members agree on something else than partitions: their protocol is {group.protocol_type}.",
-        )
-        return
-    idle = [each for each in group.members if not each.assignment and not each.moving]
-    if idle and not group.rebalancing:
-        owned = sum(len(each.assignment) for each in group.members)
-        yield Reason(
-            "info",
-            f"{len(idle)} of {len(group.members)} members have no partition: the topics have {owned} partitions for "
-            "them, and a partition has one reader at most." if group.kind != "share" else
-            f"{len(idle)} of {len(group.members)} members have no partition.",
-        )  # fmt: skip
-    subscriptions = {tuple(sorted(each.topics)) for each in group.members if each.topics}
-    if len(subscriptions) > 1:
-        yield Reason(
-            "info",
-            f"The members subscribe to {len(subscriptions)} different sets of topics: not every member can take over "
-            "every partition.",
-        )
-    hosts = {each.host for each in group.members}
-    if len(group.members) > 2 and len(hosts) == 1:
-        yield Reason("info", f"All {len(group.members)} members connect from one address ({next(iter(hosts))}).")
-    unread = [each.partition for each in group.lags if each.member is None]
-    if unread and not group.rebalancing:
-        topics = sorted({each.topic for each in unread})
-        yield Reason(
-            "warn",
-            f"{len(unread)} partitions with a committed offset have no reader: no member subscribes to "
-            f"{', '.join(topics[:3])}{' and others' if len(topics) > 3 else ''} now, "
-            "or the assignment is not complete.",
-            unread,
-        )
-
-
-def _about_lag(group: Group, moved_at: Mapping[TopicPartition, float], now: float) -> Iterable[Reason]:
-    lost = [each for each in group.lags if each.lost]
-    if lost:
-        yield Reason(
-            "bad",
-            f"{sum(each.lost for each in lost):,} offsets in {len(lost)} partitions were deleted before the group "
-            "read them: the committed offsets lie before the beginning of the log. Readers go on where "
-            "auto.offset.reset says.",
-            [each.partition for each in lost],
-        )
-    ahead = [each for each in group.lags if each.ahead]
-    if ahead:
-        yield Reason(
-            "bad",
-            f"{len(ahead)} committed offsets lie after the end of the log: the topic was created again, or lost "
-            "records in an unclean election. Readers go on where auto.offset.reset says.",
-            [each.partition for each in ahead],
-        )
-    gone = [each for each in group.lags if each.end is None]
-    if gone:
-        yield Reason(
-            "info",
-            f"{len(gone)} partitions have no leader, or their topic no longer exists: their lag is unknown.",
-            [each.partition for each in gone],
-        )
-    unset = [each for each in group.lags if each.committed is None and each.member is not None]
-    if unset:
-        yield Reason(
-            "info",
-            f"{len(unset)} assigned partitions have no committed offset yet.",
-            [each.partition for each in unset],
-        )
-    lagging = [each for each in group.lags if each.lag]
-    total = sum(each.lag or 0 for each in lagging)
-    if not lagging:
-        return
-    slow = _slow(group)
-    if slow:
-        owners = sorted({each.member.client_id or each.member.id for each in slow if each.member is not None})
-        yield Reason(
-            "warn",
-            f"{sum(each.lag or 0 for each in slow):,} of {total:,} records of the lag are in {len(slow)} of "
-            f"{len(group.lags)} partitions ({', '.join(str(each.partition) for each in slow[:3])})"
-            + (f", read by {', '.join(owners[:3])}: that reader is slow, or the keys are uneven." if owners else "."),
-            [each.partition for each in slow],
-        )
-    still = [
-        each
-        for each in lagging
-        if each.member is not None and each.partition in moved_at and now - moved_at[each.partition] > 60
-    ]
-    if still:
-        oldest = max(now - moved_at[each.partition] for each in still)
-        yield Reason(
-            "warn",
-            f"{len(still)} partitions have lag and a reader, but no new commit for {oldest / 60:.0f} minutes: the "
-            "reader is stuck, or commits in another way.",
-            [each.partition for each in still],
-        )
-    if not slow and not still and group.members:
-        yield Reason("info", f"The lag is {total:,} records, spread over {len(lagging)} partitions.")
-
-
-def _slow(group: Group) -> list[Lag]:
-    known = [each for each in group.lags if each.lag is not None]
-    if len(known) < 3:
-        return []
-    total = sum(each.lag or 0 for each in known)
-    middle = median(each.lag or 0 for each in known)
-    slow = [each for each in known if (each.lag or 0) > max(SLOW_FACTOR * middle, 100)]
-    return slow if slow and sum(each.lag or 0 for each in slow) >= SLOW_SHARE * total else []

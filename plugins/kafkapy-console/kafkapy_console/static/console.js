@@ -56,6 +56,7 @@
   // --- keys ----------------------------------------------------------------------------------------------------------
 
   let waiting = false;
+  const root = document.body.dataset.root;
   const places = { c: "/", t: "/topics", g: "/groups", x: "/transactions" };
   document.addEventListener("keydown", event => {
     const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
@@ -65,7 +66,7 @@
       return;
     }
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (waiting && places[event.key]) { location.href = places[event.key]; return; }
+    if (waiting && places[event.key]) { location.href = root + places[event.key]; return; }
     waiting = event.key === "g";
     if (waiting) setTimeout(() => { waiting = false; }, 1000);
     if (event.key === "/") {
