@@ -146,23 +146,29 @@ def build_wheel(python: str, order: Order, stamp: str) -> Path:
         copy_of_tree(tree, order.reuse, order.translated)
         bin_ = tools(directory / "venv", python, *TOOLS)
         variables = {"SOURCE_DATE_EPOCH": stamp, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
-        flags, libraries = {}, ""
+        flags: dict[str, str] = {}
+        places: list[str] = []
+        searched: dict[str, str] = {}
         if order.machine:
             root = cross_build.system_root(order.machine)
             flags = cross_build.variables(root, order.machine, directory / "sysconfig")
-            libraries = cross_build.libraries(root, order.machine)
-        places: list[str] = []
+            places = [cross_build.libraries(root, order.machine)]
         if not order.reuse:
             openssl = order.openssl or openssl_build.openssl(order.machine)
             flags = openssl_build.variables(openssl, flags)
-            # The default places follow an empty one.
-            places = ["--ldpaths", f"{openssl / 'lib'}:{libraries}"]
+            if places:
+                places.insert(0, str(openssl / "lib"))
+            else:
+                # --ldpaths takes the place of the system's own; this comes before them.
+                searched = {"LD_LIBRARY_PATH": str(openssl / "lib")}
+        options = ["--ldpaths", ":".join(places)] if places else []
         # Modules that are built in place are current only for the environment that built them.
         builder = sys.executable if order.reuse else bin_ / "python"
         run_with_progress(builder, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "--no-index",
                           "-w", directory / "plain", tree, **variables, **flags)  # fmt: skip
         [plain] = (directory / "plain").glob("*.whl")
-        run_with_progress(bin_ / "auditwheel", "repair", *places, "-w", directory / "repaired", plain, **variables)
+        run_with_progress(bin_ / "auditwheel", "repair", *options, "-w", directory / "repaired", plain,
+                          **variables, **searched)  # fmt: skip
         [repaired] = (directory / "repaired").glob("*.whl")
         if not order.reuse and not openssl_build.is_inside(repaired):
             sys.exit(f"wheels.py: {repaired.name} has another OpenSSL than {openssl_build.VERSION}")
