@@ -39,6 +39,8 @@ __all__ = ["Form", "Visit", "action", "failed", "local_path", "not_found", "page
 MOST_BODY = 8 << 20
 """Bytes of a form: a record to produce may be some megabytes."""
 THEMES = ("light", "dark")
+REFUSALS = (400, 409, 502)
+"""Statuses of actions whose form may be mended: a value, the brokers or another service refuse it."""
 
 logger = logging.getLogger("kafkapy.console")
 
@@ -100,6 +102,7 @@ class Visit:
         self.request = request
         self.console = console
         self.session = session
+        self._typed: Form | None = None
 
     @property
     def clients(self) -> Clients:
@@ -145,6 +148,7 @@ class Visit:
             "visit": self,
             "session": self.session,
             "can": self.can,
+            "typed": self.typed,
             "csrf": self.console.sessions.token(self.session),
             "path": self.request.url.path,
             "cluster_name": settings.name or self.console.clients_name(),
@@ -156,6 +160,18 @@ class Visit:
             "needs_login": self.console.needs_login,
         }
         return HTMLResponse(templates.get_template(template).render(**{**names, **context}), code)
+
+    def typed(self, name: str, default: Any = "") -> Any:
+        """The text of a field in a form that was refused, for its page; else the default."""
+        return self._typed.raw(name) if self._typed is not None and name in self._typed else default
+
+    async def refused(self, form: Form, form_page: Handler, error: Exception) -> Response:
+        """The page of a form again, with the reason and the typed texts: browsers do not store the page."""
+        self._typed = form
+        self.flash(sentence(error), "bad")
+        response = await form_page(self)
+        response.status_code = status_of(error)
+        return response
 
     def redirect(self, path: str) -> Response:
         """To another page, after an action."""
@@ -178,11 +194,22 @@ def public_page(path: str, handler: Handler) -> Route:
     return Route(path, _endpoint(handler, None), methods=["GET"], name=f"get:{path}")
 
 
-def action(path: str, handler: ActionHandler, level: Level = Level.EDITOR, *, changes: bool = True) -> Route:
-    """An action. `changes` is false for one that changes nothing in the cluster (login, logout)."""
+def action(
+    path: str,
+    handler: ActionHandler,
+    level: Level = Level.EDITOR,
+    *,
+    changes: bool = True,
+    form_page: Handler | None = None,
+) -> Route:
+    """An action. `changes` is false for one that changes nothing in the cluster (login, logout).
+
+    A refused form comes again on `form_page` with its texts; without one the answer is the page of the error.
+    """
 
     @wraps(handler)
     async def checked(visit: Visit) -> Response:
+        form = None
         try:
             if changes:
                 visit.console.check_may_change()
@@ -198,6 +225,8 @@ def action(path: str, handler: ActionHandler, level: Level = Level.EDITOR, *, ch
                 refused = isinstance(error, ConsoleError) and error.status == 403
                 outcome = "refused" if refused else f"failed: {type(error).__name__}"
                 visit.console.audit.write(visit.session.user, path, visit.request.url.path, outcome)
+            if form_page is not None and form is not None and status_of(error) in REFUSALS:
+                return await visit.refused(form, form_page, error)
             raise
 
     needed = level if changes else None

@@ -12,7 +12,7 @@ from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError
 from kafkapy_console.pages.brokers import alter
 from kafkapy_console.pages.cluster import described as describe_cluster
-from kafkapy_console.pages.topics import topic_of
+from kafkapy_console.pages.topics import edit_config, topic_of
 from kafkapy_console.services.copies import copy_records, create_like, own_configs
 from kafkapy_console.services.groups import Groups
 from kafkapy_console.services.jobs import Job
@@ -57,7 +57,7 @@ def parsed_configs(text: str) -> dict[str, str]:
 async def create_form(visit: Visit) -> Response:
     """The form for a new topic."""
     brokers = len((await describe_cluster(visit))["brokers"])
-    return visit.render("topic_create.html", brokers=brokers, values={})
+    return visit.render("topic_create.html", brokers=brokers)
 
 
 async def create(visit: Visit, form: Form) -> Response:
@@ -260,15 +260,15 @@ async def elect(visit: Visit, form: Form) -> Response:
 ROUTES = [
     # A topic may be named "create", so the form has an address outside of /topics.
     page("/create-topic", create_form, Level.EDITOR),
-    action("/create-topic", create),
-    action("/topics/{topic}/configs/{key}", save_config),
+    action("/create-topic", create, form_page=create_form),
+    action("/topics/{topic}/configs/{key}", save_config, form_page=edit_config),
     page("/topics/{topic}/grow", grow_form, Level.EDITOR),
-    action("/topics/{topic}/grow", grow),
+    action("/topics/{topic}/grow", grow, form_page=grow_form),
     page("/topics/{topic}/delete", delete_form, Level.ADMIN),
     action("/topics/{topic}/delete", delete, Level.ADMIN),
     page("/topics/{topic}/delete-records", records_form, Level.EDITOR),
     action("/topics/{topic}/delete-records", delete_records),
     page("/topics/{topic}/copy", copy_form),
-    action("/topics/{topic}/copy", copy),
+    action("/topics/{topic}/copy", copy, form_page=copy_form),
     action("/topics/{topic}/elect", elect, Level.ADMIN),
 ]
