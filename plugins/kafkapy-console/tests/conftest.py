@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
+from typing import Any
 
 import logger_state
 import pytest
+from console_browser import CHROMIUM, OpenTab, Tab
 
 from kafkapy import KafkaProducer, testing
+from kafkapy.admin import KafkaAdminClient
 
 # What `make build` does not install. Without it there is no console, and pytest passes over its tests.
 NEEDED = ("cel", "fastavro", "httpx", "jinja2", "msgpack", "starlette", "uvicorn")
@@ -39,6 +43,21 @@ def broker() -> Iterator[testing.Broker]:
 def producer(broker: testing.Broker) -> Iterator[KafkaProducer]:
     with KafkaProducer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def admin(broker: testing.Broker) -> Iterator[KafkaAdminClient]:
+    with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[testing.Broker]:
+    """A broker with ACLs, where the console may do everything."""
+    with testing.Broker(
+        authorizer_class_name="acl", super_users="User:ANONYMOUS", delegation_token_secret_key="k"
+    ) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")
@@ -96,8 +115,6 @@ def send(producer: KafkaProducer) -> Callable[..., None]:
 @pytest.fixture
 def console(broker: testing.Broker) -> Iterator[Callable[..., Person]]:
     """Starts consoles with other settings: console(read_only=True) -> a person there."""
-    from contextlib import ExitStack
-
     with ExitStack() as stack:
 
         def start(**settings: object) -> Person:
@@ -108,3 +125,41 @@ def console(broker: testing.Broker) -> Iterator[Callable[..., Person]]:
             return opened
 
         yield start
+
+
+# --- Chromium -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Chromium; its tests are passed over where it is not installed."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    # Only for the module: while it runs, this thread has an event loop, which tests with asyncio.run cannot use.
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_tab(chromium: Any) -> Iterator[OpenTab]:
+    """Opens tabs, each of its own browser: open_tab(url) -> tab. At the end, none has met an error."""
+    opened: list[Tab] = []
+    with ExitStack() as stack:
+
+        def run(url: str, **options: Any) -> Tab:
+            context = chromium.new_context(viewport={"width": 1280, "height": 800}, **options)
+            stack.callback(context.close)
+            opened.append(Tab(context.new_page(), url))
+            return opened[-1]
+
+        yield run
+    assert [wrong for tab in opened for wrong in tab.wrong] == []
+
+
+@pytest.fixture
+def tab(open_tab: OpenTab, site: str) -> Tab:
+    """A tab at the console where everybody may do everything."""
+    return open_tab(site)

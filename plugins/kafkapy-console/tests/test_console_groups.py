@@ -8,6 +8,7 @@ from dataclasses import replace
 from html import unescape
 
 import pytest
+from console_broker import committed, committed_or_none, read
 from console_site import Person
 from kafkapy_console.services.groups import Group, Lag, Member, explained
 from kafkapy_console.services.history import GroupHistory
@@ -139,31 +140,6 @@ def test_history_sees_members_states_and_offsets_that_went_back() -> None:
 # --- on a broker --------------------------------------------------------------------------------------------------
 
 
-def committed(broker: testing.Broker, group_id: str, topic: str) -> dict[int, int]:
-    from kafkapy.admin import KafkaAdminClient
-
-    with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
-        offsets = admin.list_group_offsets([group_id])[group_id]
-        return {each.partition: at.offset for each, at in offsets.items() if each.topic == topic}
-
-
-def read(broker: testing.Broker, group_id: str, topic: str, count: int, **keys: object) -> KafkaConsumer:
-    """A member that has read and committed `count` records."""
-    consumer = KafkaConsumer(
-        topic, bootstrap_servers=broker.bootstrap_servers, group_id=group_id, auto_offset_reset="earliest",
-        enable_auto_commit=False, **keys,
-    )  # fmt: skip
-    left = count
-    while left > 0:
-        for records in consumer.poll(timeout_ms=1000, max_records=left).values():
-            left -= len(records)
-    # All records may come from one partition before the position in another one is known, which is not committed then.
-    for partition in consumer.assignment():
-        consumer.position(partition)
-    consumer.commit()
-    return consumer
-
-
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_of_either_protocol_shows_its_members_and_lag(
     broker: testing.Broker, person: Person, topic: Callable[..., str], send: Callable[..., None], protocol: str
@@ -260,15 +236,6 @@ def test_offsets_of_a_topic_are_deleted(
     assert "1 committed offsets go" in person.get(f"{path}?topic={name}")
     person.send(path, {"topic": name}, page=f"{path}?topic={name}")
     wait_until(lambda: committed_or_none(broker, f"g-{name}", name) == {}, "the offsets are gone")
-
-
-def committed_or_none(broker: testing.Broker, group_id: str, topic: str) -> dict[int, int]:
-    from kafkapy.errors import KafkaError
-
-    try:
-        return committed(broker, group_id, topic)
-    except KafkaError:
-        return {}
 
 
 # --- transactions -------------------------------------------------------------------------------------------------

@@ -9,14 +9,8 @@ import pytest
 from console_site import Person
 from waiting import wait_until
 
-from kafkapy import TopicPartition, testing
+from kafkapy import TopicPartition
 from kafkapy.admin import ConfigResource, KafkaAdminClient
-
-
-@pytest.fixture(scope="module")
-def admin(broker: testing.Broker) -> KafkaAdminClient:
-    with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as started:
-        yield started
 
 
 def test_a_topic_is_created_with_its_keys(person: Person, admin: KafkaAdminClient) -> None:
