@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PICTURES = os.environ.get("KAFKAPY_CONSOLE_PICTURES")
+REFUSAL = re.compile(r"Failed to load resource: the server responded with a status of (400|403|409|502)\b")
 PATIENCE_MS = 120_000
 """The bound of each wait of a page: a busy machine makes no test fail."""
 
@@ -22,10 +24,16 @@ class Tab:
     def __init__(self, page: Any, url: str) -> None:
         self.page = page
         self.url = url
-        self.wrong: list[str] = []
-        page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
-        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self._errors: list[str] = []
+        self._is_refused = False
+        page.on("console", lambda said: self._errors.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: self._errors.append(str(error)))
         page.set_default_timeout(PATIENCE_MS)
+
+    @property
+    def wrong(self) -> list[str]:
+        """The errors, without the refusals that a test asked for."""
+        return [text for text in self._errors if not (self._is_refused and REFUSAL.match(text))]
 
     def open(self, path: str, status: int = 200) -> Any:
         """The page at an address of the console, which answers with the status."""
@@ -36,17 +44,24 @@ class Tab:
         return self.page
 
     def forgive(self) -> None:
-        """Drops the errors so far: the browser notes each refusal that a test asked for."""
-        self.wrong.clear()
+        """The test asks for refusals, which the browser notes as errors."""
+        self._is_refused = True
 
     def click(self, name: str, role: str = "button", within: str = "body") -> None:
         """Click the one button or link with this name."""
         self.page.locator(within).get_by_role(role, name=name, exact=True).click()
+        self._loaded()
+
+    def press(self, key: str) -> None:
+        """Press a key that leads to a page, and wait for the page."""
+        with self.page.expect_navigation():
+            self.page.keyboard.press(key)
 
     def choose(self, name: str) -> None:
         """Choose an entry of a page's menu Actions."""
         self.page.locator("main details.menu summary").click()
         self.page.locator("main details.menu").get_by_text(name, exact=True).click()
+        self._loaded()
 
     def fill(self, label: str, text: str) -> None:
         """Type into the field whose label begins with this text."""
@@ -64,6 +79,11 @@ class Tab:
     def sees(self, text: str, within: str = "main") -> None:
         """Wait until a part of the page has the text."""
         self.page.locator(within).filter(has_text=text).first.wait_for()
+        self._loaded()
+
+    def _loaded(self) -> None:
+        """The whole page is there, and its scripts listen."""
+        self.page.wait_for_load_state("domcontentloaded")
 
     def told(self, text: str) -> None:
         """Wait for the banner of an action."""

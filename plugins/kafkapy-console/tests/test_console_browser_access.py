@@ -236,7 +236,7 @@ def test_a_user_of_the_settings_logs_in_and_out(console: Console, open_tab: Open
     tab.forgive()
     log_in(tab, "ann", "correct horse")
     # To the page that was asked for, before somebody typed a wrong password.
-    tab.page.wait_for_selector(f"h1:has-text('{name}')")
+    tab.sees(f"{name}", "h1")
     assert "ann" in tab.text("header")
     log_out(tab)
     tab.open("/topics")
@@ -254,7 +254,7 @@ def test_a_kafka_user_sees_its_own_topics(locked: testing.Broker, open_tab: Open
         tab.sees("is not known", "[role=alert]")
         tab.forgive()
         log_in(tab, "ann", "ann-password", "Kafka user")
-        tab.page.wait_for_selector("#list")
+        tab.sees("Topics", "h1")
         assert [cells[0] for cells in tab.table("Topics")] == ["team.orders"]
         tab.click("team.orders", "link")
         tab.click("Records", "link", "nav.tabs")
@@ -262,7 +262,7 @@ def test_a_kafka_user_sees_its_own_topics(locked: testing.Broker, open_tab: Open
         tab.open("/topics/not-for-ann", status=403)
         log_out(tab)
         log_in(tab, "admin", "admin-password", "Kafka user")
-        tab.page.wait_for_selector("h1:has-text('Cluster')")
+        tab.sees("Cluster", "h1")
         tab.open("/topics")
         assert [cells[0] for cells in tab.table("Topics")] == ["not-for-ann", "team.orders"]
         tab.page.close()
@@ -299,11 +299,11 @@ def test_somebody_of_the_identity_provider_logs_in(console: Console, open_tab: O
         tab.open("/topics")
         tab.click("Log in with the identity provider", "link")
         tab.click("I am ann", "link")
-        tab.page.wait_for_selector("h1:has-text('Cluster')")
+        tab.sees("Cluster", "h1")
         assert tab.page.url == f"{tab.url}/"
         assert tab.text("header summary") == "ann"
         tab.click("Audit log", "link", "nav")
-        tab.page.wait_for_selector("h1:has-text('Audit log')")
+        tab.sees("Audit log", "h1")
         log_out(tab)
 
 
@@ -317,11 +317,12 @@ def test_roles_show_names_and_buttons_by_prefix(
     tab = open_tab(console(login="users", users=USERS, roles=ROLES).url)
     tab.open("/topics")
     log_in(tab, "bob", "battery staple")
+    tab.sees("Topics", "h1")
     tab.page.get_by_role("searchbox").fill("team-")
     tab.row("Topics", mine).wait_for()
     assert tab.row("Topics", other).count() == 0
     tab.click(mine, "link")
-    tab.page.wait_for_selector(f"h1:has-text('{mine}')")
+    tab.sees(f"{mine}", "h1")
     tab.page.locator("main details.menu summary").click()
     assert tab.page.get_by_role("link", name="Delete the topic").count() == 0
     tab.click("Produce", "link")
@@ -365,7 +366,7 @@ def test_the_audit_log_shows_actions_and_refusals(
     tab.page.wait_for_selector("#flashes .bad")
     tab.forgive()
     tab.click("Audit log", "link", "nav")
-    tab.page.wait_for_selector("h1:has-text('Audit log')")
+    tab.sees("Audit log", "h1")
     lines = {(cells[1], cells[2], cells[3]): cells[4] for cells in tab.table("Audit log")}
     assert lines["ann", "produce", name] == lines["ann", "read records", name] == "ok"
     assert lines["ann", "/create-topic", "/create-topic"].startswith("failed: TopicAlreadyExists")

@@ -42,7 +42,7 @@ def test_keys_are_found_with_documentation_and_source(tab: Tab, admin: KafkaAdmi
     assert found.locator("td").nth(1).inner_text() == keys["log.retention.ms"]["value"] == "-1"
     assert found.locator("td").nth(2).inner_text() == "file"
     tab.page.get_by_label("only values that are set").check()
-    tab.row("Configuration", "default").first.wait_for(state="detached")
+    tab.page.locator("#list .badge.muted").first.wait_for(state="detached")
     assert "log.retention.ms" in [cells[0].split()[0] for cells in tab.table("Configuration")]
     tab.page.get_by_role("searchbox").fill("no key has this name")
     tab.sees("No key matches.")
@@ -172,8 +172,12 @@ def test_replicas_are_moved_by_clicks(cluster: testing.Cluster, wide: Tab) -> No
         return "No partition moves." in wide.text()
 
     wait_until(is_over, "the page of reassignments is empty")
-    wide.open("/topics/moved-by-clicks")
-    assert [cells[6] for cells in wide.table("Partitions")] == [str(then), str(other[0])]
+
+    def shown() -> list[str]:
+        wide.open("/topics/moved-by-clicks")
+        return [cells[6] for cells in wide.table("Partitions")]
+
+    wait_until(lambda: shown() == [str(then), str(other[0])], "the page of the topic has its new replicas")
 
 
 def test_the_first_page_shows_brokers_racks_disks_and_failures(cluster: testing.Cluster, wide: Tab) -> None:

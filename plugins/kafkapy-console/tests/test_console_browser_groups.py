@@ -31,7 +31,7 @@ def find(tab: Tab, group_id: str) -> None:
 
     wait_until(is_listed, "the page of groups has the group")
     tab.click(group_id, "link")
-    tab.page.wait_for_selector(f"h1:has-text('{group_id}')")
+    tab.sees(f"{group_id}", "h1")
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -116,7 +116,7 @@ def test_offsets_and_a_group_are_deleted_by_clicks(
     tab.field("Type the name").fill("another")
     assert button.is_disabled()
     tab.field("Type the name").fill(group_id)
-    tab.page.keyboard.press("Enter")
+    tab.press("Enter")
     tab.told("deleted")
     assert committed_or_none(broker, group_id, first) == {}
     assert group_id not in [each["group_id"] for each in admin.list_groups()]
@@ -127,7 +127,9 @@ def test_a_transaction_is_described_and_aborted_by_clicks(
 ) -> None:
     name = topic()
     transactional_id = f"txn/{name}"
-    with KafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id=transactional_id) as producer:
+    with KafkaProducer(
+        bootstrap_servers=broker.bootstrap_servers, transactional_id=transactional_id, transaction_timeout_ms=600_000
+    ) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send(name, b"open").get(timeout=60)
@@ -137,7 +139,7 @@ def test_a_transaction_is_described_and_aborted_by_clicks(
         tab.click("Search")
         tab.sees("1 transactional ids")
         tab.click(transactional_id, "link")
-        tab.page.wait_for_selector(f"h1:has-text('{transactional_id}')")
+        tab.sees(f"{transactional_id}", "h1")
         tab.sees("Ongoing", ".titles")
         described = admin.describe_transactions([transactional_id])[transactional_id]
         assert f"id {described.producer_id}, epoch {described.producer_epoch}" in tab.text()

@@ -67,14 +67,14 @@ def test_schemas_are_registered_compared_and_deleted_by_clicks(
     tab.told("Nothing was registered.")
     assert kept.versions("orders-value") == [1]
     tab.click("orders-value", "link")
-    tab.page.wait_for_selector("h1:has-text('orders-value')")
+    tab.sees("orders-value", "h1")
     tab.fill("Schema", second)
     tab.click("Register")
     tab.told("is registered under orders-value.")
     assert kept.versions("orders-value") == [1, 2]
     tab.pick("Compare with", "1")
     tab.click("Show")
-    tab.page.wait_for_selector("h2:has-text('From version 1 to version 2')")
+    tab.sees("From version 1 to version 2", "h2")
     assert '"note"' in "".join(tab.page.locator("pre.diff .add").all_inner_texts())
 
     tab.click("Delete this version", "link")

@@ -52,6 +52,7 @@ def test_a_topic_is_created_and_configured_by_clicks(tab: Tab, admin: KafkaAdmin
     assert own_keys(admin, "made.by-clicks") == {"cleanup.policy": "compact", "segment.ms": "60000"}
 
     tab.click("Configuration", "link")
+    tab.sees("What is it?", "#list")
     tab.page.get_by_role("searchbox").fill("retention.ms")
     tab.row("Configuration", "segment.index.bytes").wait_for(state="detached")
     tab.click("Edit retention.ms", "link")
