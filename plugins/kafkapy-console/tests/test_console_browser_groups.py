@@ -73,6 +73,12 @@ def test_offsets_are_reset_by_clicks(tab: Tab, broker: testing.Broker, topic: Ma
         read(broker, group_id, name, count).close()
     find(tab, f"g-{name}")
     tab.click("Reset offsets", "link")
+    tab.fill("Partition", "0")
+    tab.click("Preview")
+    tab.sees("Name the topic of the partition, too.")
+    tab.forgive()
+    tab.page.go_back()
+    tab.fill("Partition", "")
     for way, at, text in (
         ("the oldest record", "", "12 records are read again."),
         ("the end", "", "8 records are skipped."),
@@ -105,13 +111,13 @@ def test_offsets_and_a_group_are_deleted_by_clicks(
         read(broker, group_id, name, 5).close()
     find(tab, group_id)
     tab.click(f"delete those of {second}", "link")
-    tab.sees("1 committed offsets go.")
-    tab.click("Delete 1 offsets")
+    tab.sees("It deletes 1 committed offset.")
+    tab.click("Delete 1 offset")
     tab.told("deleted")
     wait_until(lambda: committed(broker, group_id, second) == {}, "the offsets of one topic are gone")
     assert committed(broker, group_id, first) == {0: 5}
     tab.click("Delete", "link")
-    tab.sees("1 committed offsets go.")
+    tab.sees("It deletes 1 committed offset.")
     button = tab.page.get_by_role("button", name="Delete the group")
     tab.field("Type the name").fill("another")
     assert button.is_disabled()
@@ -137,7 +143,7 @@ def test_a_transaction_is_described_and_aborted_by_clicks(
         tab.fill("Search", name)
         tab.page.get_by_label("only open ones").check()
         tab.click("Search")
-        tab.sees("1 transactional ids")
+        tab.sees("1 transactional id")
         tab.click(transactional_id, "link")
         tab.sees(f"{transactional_id}", "h1")
         tab.sees("Ongoing", ".titles")

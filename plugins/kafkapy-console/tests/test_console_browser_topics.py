@@ -111,8 +111,14 @@ def test_records_and_a_topic_are_deleted_by_clicks(
     tab.choose("Delete records")
     tab.pick("Records", "below an offset")
     tab.fill("Offset or time", "40")
+    tab.pick("Partition", "1")
     tab.click("Preview")
-    tab.sees("50 offsets in 2 partitions go; nothing else changes.")
+    tab.sees("It deletes 10 offsets in 1 partition; nothing else changes.")
+    chosen = [tab.field(label).input_value() for label in ("Records", "Offset or time", "Partition")]
+    assert chosen == ["offset", "40", "1"]
+    tab.pick("Partition", "all")
+    tab.click("Preview")
+    tab.sees("It deletes 50 offsets in 2 partitions; nothing else changes.")
     assert tab.table("Preview") == [["0", "0", "40", "100", "40"], ["1", "0", "10", "10", "10"]]
     tab.click("Delete 50 offsets")
     # Without the box the browser sends nothing.

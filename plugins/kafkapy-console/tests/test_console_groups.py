@@ -220,7 +220,7 @@ def test_a_group_is_deleted_when_its_name_is_typed(
     send(name, [b"x"] * 5)
     read(broker, f"g-{name}", name, 5).close()
     path = f"/groups/g-{name}/delete"
-    assert "1 committed offsets go" in person.get(path)
+    assert "It deletes 1 committed offset." in person.get(path)
     person.send(path, {"name": "other"}, page=path, status=400)
     person.send(path, {"name": f"g-{name}"}, page=path)
     assert person.http.get(f"/groups/g-{name}").status_code == 404
@@ -233,7 +233,7 @@ def test_offsets_of_a_topic_are_deleted(
     send(name, [b"x"] * 5)
     read(broker, f"g-{name}", name, 5).close()
     path = f"/groups/g-{name}/delete-offsets"
-    assert "1 committed offsets go" in person.get(f"{path}?topic={name}")
+    assert "It deletes 1 committed offset." in person.get(f"{path}?topic={name}")
     person.send(path, {"topic": name}, page=f"{path}?topic={name}")
     wait_until(lambda: committed_or_none(broker, f"g-{name}", name) == {}, "the offsets are gone")
 

@@ -30,11 +30,14 @@ async def reset_form(visit: Visit) -> Response:
     group = await group_of(visit, Level.EDITOR)
     way, at = visit.query.text("way"), visit.query.text("at")
     topics = sorted({each.partition.topic for each in group.lags})
-    topic = visit.query.text("topic")
-    context = {"group": group, "topics": topics, "topic": topic, "ways": WAYS, "way": way or "earliest", "at": at}
+    topic, partition = visit.query.text("topic"), visit.query.text("partition")
+    context = {
+        "group": group, "topics": topics, "topic": topic, "partition": partition, "ways": WAYS,
+        "way": way or "earliest", "at": at,
+    }  # fmt: skip
     if way not in WAYS:
         return visit.render("group_reset.html", rows=None, again=0, skipped=0, **context)
-    partitions = await _chosen(visit, group, topic, visit.query.text("partition"))
+    partitions = await _chosen(visit, group, topic, partition)
     targets = await _targets(visit, way, at, partitions, group)
     committed = {each.partition: each.committed for each in group.lags}
     begin, end = await log_ends(visit.clients, partitions)
@@ -65,6 +68,8 @@ async def reset_form(visit: Visit) -> Response:
 async def _chosen(visit: Visit, group: Group, topic: str, partition: str) -> list[TopicPartition]:
     """The partitions of a reset: those with offsets, or all of a topic that the group never read."""
     if not topic:
+        if partition:
+            raise BadInputError("Name the topic of the partition, too.")
         return [each.partition for each in group.lags]
     visit.require(Level.VIEWER, topic)
     every = (await Topics(visit.clients).one(topic)).keys

@@ -155,7 +155,9 @@ async def records_form(visit: Visit) -> Response:
     found = await topic_of(visit, Level.EDITOR)
     way = visit.query.text("way")
     if way not in DELETE_WAYS:
-        return visit.render("records_delete.html", tab="", topic=found, rows=None, way="all", at="", total=0)
+        return visit.render(
+            "records_delete.html", tab="", topic=found, rows=None, way="all", at="", total=0, partition=""
+        )
     service = Topics(visit.clients)
     chosen = {int(each) for each in visit.query.all("partition") if each.isdecimal()}
     partitions = [each for each in found.keys if not chosen or each.partition in chosen]
@@ -180,6 +182,7 @@ async def records_form(visit: Visit) -> Response:
         rows=rows,
         way=way,
         at=at,
+        partition=visit.query.text("partition"),
         total=sum(row["gone"] for row in rows),
         compacted="compact" in (await service.configs(found.name)).get("cleanup.policy", {}).get("value", ""),
     )
