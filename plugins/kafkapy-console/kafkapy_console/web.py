@@ -45,6 +45,8 @@ SECTIONS = {
     "topics", "groups", "transactions", "acls", "rights", "users", "quotas", "tokens", "reassignments", "jobs",
     "features", "audit",
 }  # fmt: skip
+REFUSALS = (400, 409, 502)
+"""Statuses of actions whose form may be mended: a value, the brokers or another service refuse it."""
 
 logger = logging.getLogger("kafkapy.console")
 
@@ -106,6 +108,7 @@ class Visit:
         self.request = request
         self.place = place
         self.session = session
+        self._typed: Form | None = None
 
     @property
     def console(self) -> Console:
@@ -164,6 +167,7 @@ class Visit:
             "session": self.session,
             "can": self.can,
             "access": self.access,
+            "typed": self.typed,
             "csrf": place.people.sessions.token(self.session),
             "path": self.request.url.path,
             "root": place.root,
@@ -197,6 +201,18 @@ class Visit:
         first = self.request.url.path.removeprefix(self.place.root).strip("/").partition("/")[0]
         return first if first in SECTIONS else ""
 
+    def typed(self, name: str, default: Any = "") -> Any:
+        """The text of a field in a form that was refused, for its page; else the default."""
+        return self._typed.raw(name) if self._typed is not None and name in self._typed else default
+
+    async def refused(self, form: Form, form_page: Handler, error: Exception) -> Response:
+        """The page of a form again, with the reason and the typed texts: browsers do not store the page."""
+        self._typed = form
+        self.flash(sentence(error), "bad")
+        response = await form_page(self)
+        response.status_code = status_of(error)
+        return response
+
     def redirect(self, path: str) -> Response:
         """To another page of the cluster, after an action."""
         return self.leave(self.place.root + path)
@@ -222,11 +238,22 @@ def public_page(path: str, handler: Handler) -> Route:
     return Route(path, _endpoint(handler, None), methods=["GET"], name=f"get:{path}")
 
 
-def action(path: str, handler: ActionHandler, level: Level = Level.EDITOR, *, changes: bool = True) -> Route:
-    """An action. `changes` is false for one that changes nothing in the cluster (login, logout)."""
+def action(
+    path: str,
+    handler: ActionHandler,
+    level: Level = Level.EDITOR,
+    *,
+    changes: bool = True,
+    form_page: Handler | None = None,
+) -> Route:
+    """An action. `changes` is false for one that changes nothing in the cluster (login, logout).
+
+    A refused form comes again on `form_page` with its texts; without one the answer is the page of the error.
+    """
 
     @wraps(handler)
     async def checked(visit: Visit) -> Response:
+        form = None
         try:
             if changes:
                 visit.place.check_may_change()
@@ -242,6 +269,8 @@ def action(path: str, handler: ActionHandler, level: Level = Level.EDITOR, *, ch
                 refused = isinstance(error, ConsoleError) and error.status == 403
                 outcome = "refused" if refused else f"failed: {type(error).__name__}"
                 visit.place.audit.write(visit.session.user, path, visit.request.url.path, outcome)
+            if form_page is not None and form is not None and status_of(error) in REFUSALS:
+                return await visit.refused(form, form_page, error)
             raise
 
     needed = level if changes else None

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
+from typing import Any
 
 import logger_state
 import pytest
+from console_browser import CHROMIUM, OpenTab, Tab
+from waiting import wait_until
 
-from kafkapy import KafkaProducer, testing
+from kafkapy import AcknowledgeType, KafkaProducer, KafkaShareConsumer, testing
+from kafkapy.admin import ConfigResource, KafkaAdminClient
+
+DONE = {0, 1, 2, 3, 6}
+"""Offsets of ten records that a queue's worker accepts: the start offset is 4, and one record after it is done."""
 
 # What `make build` does not install. Without it there is no console, and pytest passes over its tests.
 NEEDED = ("cel", "fastavro", "httpx", "jinja2", "msgpack", "starlette", "uvicorn")
@@ -39,6 +47,21 @@ def broker() -> Iterator[testing.Broker]:
 def producer(broker: testing.Broker) -> Iterator[KafkaProducer]:
     with KafkaProducer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def admin(broker: testing.Broker) -> Iterator[KafkaAdminClient]:
+    with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[testing.Broker]:
+    """A broker with ACLs, where the console may do everything."""
+    with testing.Broker(
+        authorizer_class_name="acl", super_users="User:ANONYMOUS", delegation_token_secret_key="k"
+    ) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")
@@ -94,10 +117,44 @@ def send(producer: KafkaProducer) -> Callable[..., None]:
 
 
 @pytest.fixture
+def queue(
+    broker: testing.Broker, admin: KafkaAdminClient, topic: Callable[..., str], send: Callable[..., None]
+) -> Iterator[Callable[..., tuple[str, KafkaShareConsumer]]]:
+    """Makes a topic of ten records, and a worker of the share group of its name that accepted five of them."""
+    workers: list[KafkaShareConsumer] = []
+
+    def make(prefix: str = "q-") -> tuple[str, KafkaShareConsumer]:
+        name = topic(2, name=f"{prefix}{uuid.uuid4().hex[:12]}")
+        send(name, [b"job %d" % number for number in range(10)])
+        start = ConfigResource("GROUP", name, {"share.auto.offset.reset": "earliest"})
+        assert set(admin.alter_configs([start], raise_on_unknown=False)["group"].values()) == {"OK"}
+        worker = KafkaShareConsumer(
+            name, bootstrap_servers=broker.bootstrap_servers, group_id=name, client_id=f"worker-of-{name}",
+            share_acknowledgement_mode="explicit",
+        )  # fmt: skip
+        workers.append(worker)
+        seen: set[int] = set()
+
+        def work() -> bool:
+            for records in worker.poll(timeout_ms=1000).values():
+                for record in records:
+                    seen.add(record.offset)
+                    outcome = AcknowledgeType.ACCEPT if record.offset in DONE else AcknowledgeType.RELEASE
+                    worker.acknowledge(record, outcome)
+            assert not any((worker.commit_sync() or {}).values())
+            return len(seen) == 10
+
+        wait_until(work, "the worker has seen all records")
+        return name, worker
+
+    yield make
+    for each in workers:
+        each.close()
+
+
+@pytest.fixture
 def console(broker: testing.Broker) -> Iterator[Callable[..., Person]]:
     """Starts consoles with other settings: console(read_only=True) -> a person there."""
-    from contextlib import ExitStack
-
     with ExitStack() as stack:
 
         def start(**settings: object) -> Person:
@@ -108,3 +165,41 @@ def console(broker: testing.Broker) -> Iterator[Callable[..., Person]]:
             return opened
 
         yield start
+
+
+# --- Chromium -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Chromium; its tests are passed over where it is not installed."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    # Only for the module: while it runs, this thread has an event loop, which tests with asyncio.run cannot use.
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_tab(chromium: Any) -> Iterator[OpenTab]:
+    """Opens tabs, each of its own browser: open_tab(url) -> tab. At the end, none has met an error."""
+    opened: list[Tab] = []
+    with ExitStack() as stack:
+
+        def run(url: str, **options: Any) -> Tab:
+            context = chromium.new_context(viewport={"width": 1280, "height": 800}, **options)
+            stack.callback(context.close)
+            opened.append(Tab(context.new_page(), url))
+            return opened[-1]
+
+        yield run
+    assert [wrong for tab in opened for wrong in tab.wrong] == []
+
+
+@pytest.fixture
+def tab(open_tab: OpenTab, site: str) -> Tab:
+    """A tab at the console where everybody may do everything."""
+    return open_tab(site)

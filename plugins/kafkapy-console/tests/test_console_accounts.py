@@ -24,14 +24,6 @@ ALLOW, DENY = ACLPermissionType.ALLOW, ACLPermissionType.DENY
 
 
 @pytest.fixture(scope="module")
-def secured() -> Iterator[testing.Broker]:
-    with testing.Broker(
-        authorizer_class_name="acl", super_users="User:ANONYMOUS", delegation_token_secret_key="k"
-    ) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
 def visitor(secured: testing.Broker) -> Iterator[Person]:
     with serving(Settings(kafka={"bootstrap.servers": secured.bootstrap_servers})) as url:
         person = Person(url)
@@ -124,6 +116,8 @@ def test_a_user_gets_a_password_and_loses_it(visitor: Person, secured: testing.B
         "/users", {"user": "carl", "mechanism": "SCRAM-SHA-256", "password": "short"}, page="/users", status=400
     )
     assert "at least 8" in refused.text
+    assert 'value="carl"' in refused.text, "the form keeps what was typed"
+    assert "short" not in refused.text, "but no password"
     visitor.send("/users", {"user": "carl", "mechanism": "SCRAM-SHA-256", "password": "long enough"}, page="/users")
     page = visitor.get("/users")
     assert "carl" in page

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from connect_double import worker
+from console_browser import OpenTab, Tab
 from console_site import PATIENT, serving
 from kafkapy_console.security.passwords import hashed
 from kafkapy_console.settings import ConnectSettings, RegistrySettings, Settings
@@ -24,25 +22,12 @@ from registry_double import registry
 
 from kafkapy import AcknowledgeType, KafkaConsumer, KafkaProducer, KafkaShareConsumer, testing
 
-sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PICTURES = os.environ.get("KAFKAPY_CONSOLE_PICTURES")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-
 HOSTILE = [
     b"<script>document.title='owned'</script>",
     b"<img src=x onerror=\"document.title='owned'\">",
     b"</code></summary></details></table><svg onload=\"document.title='owned'\">",
     b'{"html": "<iframe srcdoc=\'<script>parent.document.title=1</script>\'>"}',
 ]
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        yield browser
-        browser.close()
 
 
 def _sell(servers: str) -> None:
@@ -123,36 +108,10 @@ def shop(broker: testing.Broker) -> Iterator[dict[str, str]]:
             packer.close()
 
 
-class Tab:
-    """A page of the browser that notes what goes wrong."""
-
-    def __init__(self, page: Any, url: str) -> None:
-        self.page = page
-        self.url = url
-        self.wrong: list[str] = []
-        page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
-        page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        page.set_default_timeout(120_000)
-
-    def open(self, path: str) -> Any:
-        response = self.page.goto(self.url + path)
-        assert response.status == 200, (path, response.status)
-        return self.page
-
-    def picture(self, name: str, *, whole: bool = False) -> None:
-        if PICTURES:
-            self.page.wait_for_timeout(400)
-            self.page.screenshot(path=str(Path(PICTURES) / f"{name}.png"), full_page=whole)
-
-
 @pytest.fixture
-def tab(chromium: Any, shop: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Tab]:
-    options = getattr(request, "param", {})
-    context = chromium.new_context(viewport={"width": 1280, "height": 800}, **options)
-    opened = Tab(context.new_page(), shop["url"])
-    yield opened
-    context.close()
-    assert opened.wrong == []
+def tab(shop: dict[str, str], open_tab: OpenTab) -> Tab:
+    """A tab at the console of the shop."""
+    return open_tab(shop["url"])
 
 
 PAGES = {
@@ -415,25 +374,6 @@ def test_the_group_says_why_it_lags(tab: Tab) -> None:
     page = tab.open("/groups/billing")
     assert page.locator(".reasons li").count() >= 1
     page.wait_for_selector(".chart output:has-text('records')")
-
-
-def test_offsets_are_reset_by_clicks(tab: Tab, broker: testing.Broker) -> None:
-    reader = KafkaConsumer(
-        "shop.payments", bootstrap_servers=broker.bootstrap_servers, group_id="reset-by-clicks",
-        auto_offset_reset="earliest", enable_auto_commit=False,
-    )  # fmt: skip
-    with reader:
-        reader.poll(timeout_ms=10_000)
-        reader.commit()
-    page = tab.open("/groups/reset-by-clicks")
-    page.get_by_role("link", name="Reset offsets").click()
-    page.locator("select[name=way]").select_option("earliest")
-    page.get_by_role("button", name="Preview").click()
-    assert "records are read again" in page.locator("main").inner_text()
-    tab.picture("reset-preview")
-    page.get_by_label("I want to commit these offsets").check()
-    page.get_by_role("button", name="Reset").click()
-    page.wait_for_selector("#flashes:has-text('are reset')")
 
 
 # --- several clusters -------------------------------------------------------------------------------------------------

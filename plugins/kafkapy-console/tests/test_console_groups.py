@@ -8,6 +8,7 @@ from dataclasses import replace
 from html import unescape
 
 import pytest
+from console_broker import committed, committed_or_none, read
 from console_site import Person
 from kafkapy_console.services.groups import Group, Lag, Member
 from kafkapy_console.services.history import GroupHistory
@@ -140,31 +141,6 @@ def test_history_sees_members_states_and_offsets_that_went_back() -> None:
 # --- on a broker --------------------------------------------------------------------------------------------------
 
 
-def committed(broker: testing.Broker, group_id: str, topic: str) -> dict[int, int]:
-    from kafkapy.admin import KafkaAdminClient
-
-    with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
-        offsets = admin.list_group_offsets([group_id])[group_id]
-        return {each.partition: at.offset for each, at in offsets.items() if each.topic == topic}
-
-
-def read(broker: testing.Broker, group_id: str, topic: str, count: int, **keys: object) -> KafkaConsumer:
-    """A member that has read and committed `count` records."""
-    consumer = KafkaConsumer(
-        topic, bootstrap_servers=broker.bootstrap_servers, group_id=group_id, auto_offset_reset="earliest",
-        enable_auto_commit=False, **keys,
-    )  # fmt: skip
-    left = count
-    while left > 0:
-        for records in consumer.poll(timeout_ms=1000, max_records=left).values():
-            left -= len(records)
-    # All records may come from one partition before the position in another one is known, which is not committed then.
-    for partition in consumer.assignment():
-        consumer.position(partition)
-    consumer.commit()
-    return consumer
-
-
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_of_either_protocol_shows_its_members_and_lag(
     broker: testing.Broker, person: Person, topic: Callable[..., str], send: Callable[..., None], protocol: str
@@ -245,7 +221,7 @@ def test_a_group_is_deleted_when_its_name_is_typed(
     send(name, [b"x"] * 5)
     read(broker, f"g-{name}", name, 5).close()
     path = f"/groups/g-{name}/delete"
-    assert "1 committed offsets go" in person.get(path)
+    assert "It deletes 1 committed offset." in person.get(path)
     person.send(path, {"name": "other"}, page=path, status=400)
     person.send(path, {"name": f"g-{name}"}, page=path)
     assert person.http.get(f"/groups/g-{name}").status_code == 404
@@ -258,18 +234,9 @@ def test_offsets_of_a_topic_are_deleted(
     send(name, [b"x"] * 5)
     read(broker, f"g-{name}", name, 5).close()
     path = f"/groups/g-{name}/delete-offsets"
-    assert "1 committed offsets go" in person.get(f"{path}?topic={name}")
+    assert "It deletes 1 committed offset." in person.get(f"{path}?topic={name}")
     person.send(path, {"topic": name}, page=f"{path}?topic={name}")
     wait_until(lambda: committed_or_none(broker, f"g-{name}", name) == {}, "the offsets are gone")
-
-
-def committed_or_none(broker: testing.Broker, group_id: str, topic: str) -> dict[int, int]:
-    from kafkapy.errors import KafkaError
-
-    try:
-        return committed(broker, group_id, topic)
-    except KafkaError:
-        return {}
 
 
 # --- transactions -------------------------------------------------------------------------------------------------

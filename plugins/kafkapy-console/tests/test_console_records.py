@@ -11,10 +11,11 @@ from html import unescape
 from urllib.parse import quote
 
 import pytest
+from console_broker import all_of
 from console_site import Person, links
 from kafkapy_console.settings import MaskRule
 
-from kafkapy import KafkaConsumer, KafkaProducer, TopicPartition, testing
+from kafkapy import KafkaProducer, testing
 
 ROW = re.compile(r'<tr><td class="n">(\d+)</td><td class="n"><a href="[^"]*">(\d+)</a>')
 NEXT = re.compile(r'<a rel="next" href="([^"]+)">')
@@ -311,18 +312,6 @@ def test_a_download_as_parquet(person: Person, topic: Callable[..., str], send: 
 
 
 # --- produce ------------------------------------------------------------------------------------------------------
-
-
-def all_of(broker: testing.Broker, topic: str) -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]]:
-    with KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-        partition = TopicPartition(topic, 0)
-        consumer.assign([partition])
-        found: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]] = []
-        end = consumer.end_offsets([partition])[partition]
-        while consumer.position(partition) < end:
-            for each in consumer.poll(timeout_ms=1000).get(partition, ()):
-                found.append((each.key, each.value, list(each.headers)))
-        return found
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
-import struct
 import subprocess
 import sys
 import uuid
@@ -14,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import msgpack
 import pytest
 from console_site import Person, serving
+from framed_schemas import AVRO, ORDERS, avro, framed
 from google.protobuf import descriptor_pool
 from kafkapy_console.records import protoc
 from kafkapy_console.records.decoding import FORMATS, Decoder
@@ -30,18 +28,6 @@ from registry_real import URL, RealRegistry
 
 from kafkapy import testing
 
-AVRO = {
-    "type": "record",
-    "name": "Order",
-    "fields": [{"name": "sku", "type": "string"}, {"name": "count", "type": "int"}],
-}
-
-
-ORDERS = """
-syntax = "proto3";
-package shop;
-message Order { string sku = 1; message Part { int32 n = 1; } }
-"""
 REAL = pytest.mark.skipif(not URL, reason="KAFKAPY_TEST_REGISTRY names no schema registry")
 
 Kept = Registry | RealRegistry
@@ -76,16 +62,6 @@ def visitor(broker: testing.Broker, kept: Kept) -> Iterator[Person]:
         person = Person(url)
         yield person
         person.close()
-
-
-def framed(schema_id: int, data: bytes) -> bytes:
-    return b"\0" + struct.pack(">i", schema_id) + data
-
-
-def avro(value: object) -> bytes:
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(AVRO), value)
-    return stream.getvalue()
 
 
 def test_avro_records_are_decoded_and_searched(

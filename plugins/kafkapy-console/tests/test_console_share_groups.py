@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import unescape
 from typing import Any
 
@@ -16,53 +15,8 @@ from kafkapy_console.services.reasons import explained
 from kafkapy_console.settings import Level, RoleRule, Settings
 from waiting import wait_until
 
-from kafkapy import AcknowledgeType, KafkaShareConsumer, TopicPartition, testing
-from kafkapy.admin import ConfigResource, KafkaAdminClient, SharePartitionOffset
-
-DONE = {0, 1, 2, 3, 6}
-"""Offsets of ten records that a queue's worker accepts: the start offset is 4, and one record after it is done."""
-
-
-@pytest.fixture(scope="module")
-def admin(broker: testing.Broker) -> Iterator[KafkaAdminClient]:
-    with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as client:
-        yield client
-
-
-@pytest.fixture
-def queue(
-    broker: testing.Broker, admin: KafkaAdminClient, topic: Callable[..., str], send: Callable[..., None]
-) -> Iterator[Callable[..., tuple[str, KafkaShareConsumer]]]:
-    """Makes a topic of ten records, and a worker of the share group of its name that accepted five of them."""
-    workers: list[KafkaShareConsumer] = []
-
-    def make(prefix: str = "q-") -> tuple[str, KafkaShareConsumer]:
-        name = topic(2, name=f"{prefix}{uuid.uuid4().hex[:12]}")
-        send(name, [b"job %d" % number for number in range(10)])
-        start = ConfigResource("GROUP", name, {"share.auto.offset.reset": "earliest"})
-        assert set(admin.alter_configs([start], raise_on_unknown=False)["group"].values()) == {"OK"}
-        worker = KafkaShareConsumer(
-            name, bootstrap_servers=broker.bootstrap_servers, group_id=name, client_id=f"worker-of-{name}",
-            share_acknowledgement_mode="explicit",
-        )  # fmt: skip
-        workers.append(worker)
-        seen: set[int] = set()
-
-        def work() -> bool:
-            for records in worker.poll(timeout_ms=1000).values():
-                for record in records:
-                    seen.add(record.offset)
-                    outcome = AcknowledgeType.ACCEPT if record.offset in DONE else AcknowledgeType.RELEASE
-                    worker.acknowledge(record, outcome)
-            assert not any((worker.commit_sync() or {}).values())
-            return len(seen) == 10
-
-        wait_until(work, "the worker has seen all records")
-        return name, worker
-
-    yield make
-    for each in workers:
-        each.close()
+from kafkapy import KafkaShareConsumer, TopicPartition, testing
+from kafkapy.admin import KafkaAdminClient, SharePartitionOffset
 
 
 def starts(admin: KafkaAdminClient, name: str) -> dict[int, SharePartitionOffset]:
@@ -179,7 +133,7 @@ def test_start_offsets_of_a_topic_are_deleted(
     path = f"/groups/{name}/delete-offsets"
     preview = f"{path}?topic={name}"
     wait_until(lambda: "1 member" not in person.get(preview), "the worker has left")
-    assert "2 start offsets go" in person.get(preview)
+    assert "It deletes 2 start offsets" in person.get(preview)
     person.send(path, {"topic": "another"}, page=preview, status=400)
     person.send(path, {"topic": name}, page=preview)
     assert admin.list_share_group_offsets(name)[name] == {}
@@ -193,7 +147,7 @@ def test_a_share_group_is_deleted_when_its_name_is_typed(
     worker.close()
     path = f"/groups/{name}/delete"
     wait_until(lambda: "1 member" not in person.get(path), "the worker has left")
-    assert "2 start offsets go" in person.get(path)
+    assert "It deletes 2 start offsets" in person.get(path)
     person.send(path, {"name": name}, page=path)
     assert person.http.get(f"/groups/{name}").status_code == 404
 

@@ -9,14 +9,8 @@ import pytest
 from console_site import Person
 from waiting import wait_until
 
-from kafkapy import TopicPartition, testing
+from kafkapy import TopicPartition
 from kafkapy.admin import ConfigResource, KafkaAdminClient
-
-
-@pytest.fixture(scope="module")
-def admin(broker: testing.Broker) -> KafkaAdminClient:
-    with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as started:
-        yield started
 
 
 def test_a_topic_is_created_with_its_keys(person: Person, admin: KafkaAdminClient) -> None:
@@ -95,7 +89,7 @@ def test_records_are_deleted_as_the_preview_shows(
     send(name, [b"x"] * 10, 1)
     path = f"/topics/{name}/delete-records"
     page = person.get(f"{path}?way=offset&at=40")
-    assert "50 offsets in 2 partitions go" in page
+    assert "It deletes 50 offsets in 2 partitions" in page
     targets = re.findall(r'name="target" value="([^"]+)"', page)
     assert targets == ["0:0:40", "1:0:10"]
     [topic_id] = re.findall(r'name="topic_id" value="([^"]+)"', page)
@@ -110,7 +104,7 @@ def test_records_are_deleted_as_the_preview_shows(
     begin = admin.list_partition_offsets({TopicPartition(name, 0): -2, TopicPartition(name, 1): -2})
     assert [begin[TopicPartition(name, each)].offset for each in (0, 1)] == [40, 10]
     assert "No record would be deleted" in person.get(f"{path}?way=offset&at=40")
-    assert "60 offsets in 1 partitions go" in person.get(f"{path}?way=all&partition=0")
+    assert "It deletes 60 offsets in 1 partition;" in person.get(f"{path}?way=all&partition=0")
     assert "is no time" in person.get(f"{path}?way=time&at=never", 400)
 
 

@@ -179,6 +179,6 @@ ROUTES = [
     page("/brokers/{broker}/versions", versions),
     page("/brokers/{broker}/loggers", log_level),
     page("/brokers/{broker}/configs/{key:path}", edit, Level.ADMIN),
-    action("/brokers/{broker}/configs/{key:path}", save, Level.ADMIN),
+    action("/brokers/{broker}/configs/{key:path}", save, Level.ADMIN, form_page=edit),
     action("/brokers/{broker}/loggers", set_log_level, Level.ADMIN),
 ]

@@ -129,7 +129,7 @@ async def delete(visit: Visit, form: Form) -> Response:
 ROUTES = [
     page("/connect", clusters),
     page("/create-connector/{cluster}", create_form, Level.EDITOR),
-    action("/create-connector/{cluster}", save),
+    action("/create-connector/{cluster}", save, form_page=create_form),
     page("/connect/{cluster}/{connector}", connector),
     action("/connect/{cluster}/{connector}", act),
     action("/connect/{cluster}/{connector}/delete", delete, Level.ADMIN),

@@ -40,11 +40,14 @@ async def reset_form(visit: Visit) -> Response:
     ways = WAYS_OF_SHARE_GROUPS if group.is_share else WAYS
     way, at = visit.query.text("way"), visit.query.text("at")
     topics = sorted({each.partition.topic for each in group.lags})
-    topic = visit.query.text("topic")
-    context = {"group": group, "topics": topics, "topic": topic, "ways": ways, "way": way or "earliest", "at": at}
+    topic, partition = visit.query.text("topic"), visit.query.text("partition")
+    context = {
+        "group": group, "topics": topics, "topic": topic, "partition": partition, "ways": ways,
+        "way": way or "earliest", "at": at,
+    }  # fmt: skip
     if way not in ways:
         return visit.render("group_reset.html", rows=None, again=0, skipped=0, done=0, **context)
-    partitions = await _chosen(visit, group, topic, visit.query.text("partition"))
+    partitions = await _chosen(visit, group, topic, partition)
     targets = await _targets(visit, way, at, partitions, group)
     committed = {each.partition: each.committed for each in group.lags}
     begin, end = await log_ends(visit.clients, partitions)
@@ -76,6 +79,8 @@ async def reset_form(visit: Visit) -> Response:
 async def _chosen(visit: Visit, group: Group, topic: str, partition: str) -> list[TopicPartition]:
     """The partitions of a reset: those with offsets, or all of a topic that the group never read."""
     if not topic:
+        if partition:
+            raise BadInputError("Name the topic of the partition, too.")
         return [each.partition for each in group.lags]
     visit.require(Level.VIEWER, topic)
     every = (await Topics(visit.clients).one(topic)).keys

@@ -149,5 +149,5 @@ ROUTES = [
     page("/groups/{group}/lag.csv", table),
     page("/groups/{group}/configs", configs),
     page("/groups/{group}/configs/{key}", edit_config, Level.EDITOR),
-    action("/groups/{group}/configs/{key}", save_config),
+    action("/groups/{group}/configs/{key}", save_config, form_page=edit_config),
 ]

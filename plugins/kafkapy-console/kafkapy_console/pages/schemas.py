@@ -160,7 +160,7 @@ async def delete(visit: Visit, form: Form) -> Response:
 
 ROUTES = [
     page("/schemas", subjects),
-    action("/schemas", register),
+    action("/schemas", register, form_page=subjects),
     action("/schemas/compatibility", set_level),
     page("/schemas/{subject}", subject),
     page("/schemas/{subject}/delete", delete_form, Level.ADMIN),

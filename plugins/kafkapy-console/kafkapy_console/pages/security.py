@@ -357,16 +357,16 @@ async def expire_token(visit: Visit, form: Form) -> Response:
 
 ROUTES = [
     page("/acls", acls),
-    action("/acls", add_acl, Level.ADMIN),
+    action("/acls", add_acl, Level.ADMIN, form_page=acls),
     page("/acls/delete", delete_acl_form, Level.ADMIN),
     action("/acls/delete", delete_acl, Level.ADMIN),
     page("/rights", rights_page),
     page("/users", users),
-    action("/users", save_user, Level.ADMIN),
+    action("/users", save_user, Level.ADMIN, form_page=users),
     action("/users/delete", delete_user, Level.ADMIN),
     page("/quotas", quotas),
-    action("/quotas", save_quota, Level.ADMIN),
+    action("/quotas", save_quota, Level.ADMIN, form_page=quotas),
     page("/tokens", tokens),
-    action("/tokens", create_token, Level.ADMIN),
+    action("/tokens", create_token, Level.ADMIN, form_page=tokens),
     action("/tokens/expire", expire_token, Level.ADMIN),
 ]

@@ -11,7 +11,7 @@ from kafkapy.types import MAX_TOPIC_NAME_LENGTH, TopicPartition
 from kafkapy_console.console import number
 from kafkapy_console.errors import BadInputError
 from kafkapy_console.pages.brokers import alter
-from kafkapy_console.pages.topics import topic_of
+from kafkapy_console.pages.topics import edit_config, topic_of
 from kafkapy_console.services.copies import copy_records, create_like, own_configs
 from kafkapy_console.services.groups import Groups
 from kafkapy_console.services.jobs import Job
@@ -57,7 +57,7 @@ def parsed_configs(text: str) -> dict[str, str]:
 async def create_form(visit: Visit) -> Response:
     """The form for a new topic."""
     brokers = len((await described_cluster(visit.clients))["brokers"])
-    return visit.render("topic_create.html", brokers=brokers, values={})
+    return visit.render("topic_create.html", brokers=brokers)
 
 
 async def create(visit: Visit, form: Form) -> Response:
@@ -155,7 +155,9 @@ async def records_form(visit: Visit) -> Response:
     found = await topic_of(visit, Level.EDITOR)
     way = visit.query.text("way")
     if way not in DELETE_WAYS:
-        return visit.render("records_delete.html", tab="", topic=found, rows=None, way="all", at="", total=0)
+        return visit.render(
+            "records_delete.html", tab="", topic=found, rows=None, way="all", at="", total=0, partition=""
+        )
     service = Topics(visit.clients)
     chosen = {int(each) for each in visit.query.all("partition") if each.isdecimal()}
     partitions = [each for each in found.keys if not chosen or each.partition in chosen]
@@ -180,6 +182,7 @@ async def records_form(visit: Visit) -> Response:
         rows=rows,
         way=way,
         at=at,
+        partition=visit.query.text("partition"),
         total=sum(row["gone"] for row in rows),
         compacted="compact" in (await service.configs(found.name)).get("cleanup.policy", {}).get("value", ""),
     )
@@ -260,15 +263,15 @@ async def elect(visit: Visit, form: Form) -> Response:
 ROUTES = [
     # A topic may be named "create", so the form has an address outside of /topics.
     page("/create-topic", create_form, Level.EDITOR),
-    action("/create-topic", create),
-    action("/topics/{topic}/configs/{key}", save_config),
+    action("/create-topic", create, form_page=create_form),
+    action("/topics/{topic}/configs/{key}", save_config, form_page=edit_config),
     page("/topics/{topic}/grow", grow_form, Level.EDITOR),
-    action("/topics/{topic}/grow", grow),
+    action("/topics/{topic}/grow", grow, form_page=grow_form),
     page("/topics/{topic}/delete", delete_form, Level.ADMIN),
     action("/topics/{topic}/delete", delete, Level.ADMIN),
     page("/topics/{topic}/delete-records", records_form, Level.EDITOR),
     action("/topics/{topic}/delete-records", delete_records),
     page("/topics/{topic}/copy", copy_form),
-    action("/topics/{topic}/copy", copy),
+    action("/topics/{topic}/copy", copy, form_page=copy_form),
     action("/topics/{topic}/elect", elect, Level.ADMIN),
 ]
