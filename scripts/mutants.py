@@ -139,6 +139,7 @@ AREAS: Final = {
         tuple(
             f"{SINK}tests/test_{name}.py"
             for name in (
+                "transaction_client",
                 "exactly_once_model",
                 "sink_transactions",
                 "decision_time",

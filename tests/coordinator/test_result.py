@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from typing import Any
 
 import pytest
 
-from kafkapy.coordinator.result import Later
-from kafkapy.errors import GroupIdNotFoundError, IllegalGenerationError
+from kafkapy.coordinator.group.replies import writable
+from kafkapy.coordinator.log_errors import translated, translated_failure
+from kafkapy.coordinator.result import Later, without_too_large
+from kafkapy.errors import ErrorCode, GroupIdNotFoundError, IllegalGenerationError, KafkaError, code_of, error_for
 
 
 def test_what_is_made_of_a_reply_comes_with_it() -> None:
@@ -67,3 +70,40 @@ def test_an_error_that_was_waited_for_leaves_no_garbage() -> None:
             gc.enable()
 
     assert asyncio.run(fail_often()) < 100
+
+
+CODES = [each for each in ErrorCode if each is not ErrorCode.NONE]
+TOO_LARGE = {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE}
+
+
+@pytest.mark.parametrize(("change", "message"), [(without_too_large, "so it is"), (writable, None)])
+def test_records_that_are_too_large_are_the_brokers_trouble(change: Any, message: str | None) -> None:
+    """What is no error, and any other one, stays."""
+    for code in CODES:
+        error = error_for(code, "so it is")
+        reply = change(Later.failure(error))
+        if code in TOO_LARGE:
+            assert code_of(reply.error) is ErrorCode.UNKNOWN_SERVER_ERROR
+            assert message is None or str(reply.error) == message
+        else:
+            assert reply.error is error
+    assert change(Later.of(3)).result() == 3
+    defect = ValueError("a defect")
+    assert change(Later.failure(defect)).error is defect
+
+
+def test_errors_of_the_log_as_clients_of_a_coordinator_get_them() -> None:
+    away = {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT,
+    }  # fmt: skip
+    moved = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR}
+    wanted = dict.fromkeys(away, ErrorCode.COORDINATOR_NOT_AVAILABLE) | dict.fromkeys(moved, ErrorCode.NOT_COORDINATOR)
+    for code in CODES:
+        error = error_for(code, "so it is")
+        for found in (translated(error), translated_failure(error)):
+            assert found.code is wanted.get(code, code)
+            assert found.message == "so it is"
+            assert (found is error) is (code not in wanted)
+    defect: KafkaError = translated_failure(OSError(28, "full"))
+    assert defect.code is ErrorCode.NOT_COORDINATOR

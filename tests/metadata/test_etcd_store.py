@@ -49,12 +49,17 @@ def test_requests_end_before_the_session_and_leave_time_for_three_members(
     async def scenario() -> None:
         store = EtcdStore(["http://127.0.0.1:1"], session_timeout_ms=session_ms, connection_timeout_ms=25_000)
         assert store.session_timeout_s == -(-session_ms // 1000)
+        assert (store.session_id, store.is_connected, store.is_shared) == (0, False, True)
         await store.start()
+        assert (store.session_id, store.is_connected) == (7, True)
         assert await store.last_transaction() == 5
         await store.close()
+        await store.close()
+        assert store.session_id == 0
 
     asyncio.run(scenario())
     calls = {path: (timeout_s, one_s) for path, timeout_s, one_s in asked}
+    assert [path for path, *_ in asked].count("/v3/lease/revoke") == 1
     assert calls["/v3/lease/grant"] == (25.0, pytest.approx(attempt_s))
     assert calls["/v3/kv/put"][0] <= 25.0
     assert calls["/v3/kv/range"] == (pytest.approx(request_s), None)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from exactly_once_faults import TIMEOUT_MS, Cluster, Crash, Query
-from kafkapy_spark.sink_plan import TaskResult
+from kafkapy_spark.sink_identity import transaction_timeout_ms
+from kafkapy_spark.sink_plan import SinkPlan, TaskResult
 from kafkapy_spark.two_phase_commit import SupersededError
+from sink_rows import Rows
 from sink_rows import cluster as cluster
+
+from kafkapy.errors import IllegalArgumentError, KafkaTimeoutError
 
 
 async def results_of(query: Query, batch: int) -> list[TaskResult]:
@@ -174,3 +180,35 @@ def test_its_commit_says_so(cluster: Cluster, protocol: int) -> None:
     cluster.run(work())
     cluster.run(query.run_on())
     cluster.check()
+
+
+def test_a_streaming_writer_is_the_newest_driver_once_it_is_sent_to_tasks(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then, and once."""
+    types = pytest.importorskip("pyspark.sql").types
+    from kafkapy_spark.exactly_once_stream import ExactlyOnceStreamWriter
+
+    rows = Rows(cluster, ignoreSinkState="skip")
+    driver = rows.query.driver()
+    options = replace(rows.options, transactional_id_prefix=driver.sink)
+    first, second = (ExactlyOnceStreamWriter(options, types.StructType()) for _ in range(2))
+    assert cluster.run(cluster.client.current(driver.transactional_id)) is None
+    sent = [pickle.loads(pickle.dumps(each))._plan for each in (first, first, second)]
+    assert sent[0] == sent[1] == first._plan
+    assert sent[0].driver != sent[2].driver
+    newest = sent[2].driver
+    assert cluster.run(cluster.client.current(driver.transactional_id)) == (newest.producer_id, newest.producer_epoch)
+    timeout_ms = transaction_timeout_ms(rows.session, options)
+    assert sent[2] == SinkPlan(driver.sink, newest, timeout_ms, on_known="skip")
+
+    def fails() -> None:
+        raise KafkaTimeoutError("nobody answers")
+
+    third = ExactlyOnceStreamWriter(options, types.StructType())
+    monkeypatch.setattr(third, "_begin", fails)
+    with pytest.raises(pickle.PicklingError, match="^KafkaTimeoutError: nobody answers$"):
+        pickle.dumps(third)
+    with pytest.raises(IllegalArgumentError, match="needs the option transactionalIdPrefix, or checkpointLocation"):
+        ExactlyOnceStreamWriter(replace(options, transactional_id_prefix=None), types.StructType())
+    cluster.queries.clear()

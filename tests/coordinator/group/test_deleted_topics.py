@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -68,6 +70,31 @@ def test_a_write_that_fails_is_tried_again(bench: Bench, what: str, error: Excep
     bench.clock.advance(LONGEST_RETRY_MS)
     assert later.result() is None
     assert bench.fetch() == {}
+
+
+def test_pauses_grow_while_a_partition_cannot_be_synced(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """And begin anew for the next topics."""
+    caplog.set_level(logging.INFO, "kafka.coordinator.group.OffsetMetadataManager")
+    bench.commit({("gone", 0): 2, ("late", 0): 2})
+    for topic in ("gone", "late"):
+        caplog.clear()
+        bench.writer.sync_failure = OSError(28, "full")
+        later = delete(bench, topic)
+        bench.clock.advance(16_000)
+        bench.writer.sync_failure = None
+        bench.clock.advance(LONGEST_RETRY_MS)
+        assert later.done
+        found = [re.search(r"retries in (\d+) ms", each) for each in caplog.messages]
+        assert [int(each[1]) for each in found if each] == [100, 200, 400, 800, 1600, 3200, 5000, 5000]
+        assert "Offsets of deleted topics stay in __consumer_offsets-0; the coordinator" in caplog.text
+
+
+def test_nothing_is_deleted_where_there_is_no_topic_or_no_partition(bench: Bench) -> None:
+    bench.commit({("gone", 0): 2})
+    for topics, partitions in (([], [0]), (["gone"], [])):
+        assert bench.coordinator.topics_deleted(topics, partitions).done
+    bench.clock.run()
+    assert set(bench.fetch()) == {("gone", 0)}
 
 
 def test_it_is_done_when_tombstones_are_synced_and_not_before(bench: Bench) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 from coordinator.group.conftest import DELAY_MS, GROUP, PARTITION, SESSION_MS, GroupBench
 
+from kafkapy.coordinator.group import leases
 from kafkapy.coordinator.group.classic.requests import ClientInfo
 from kafkapy.coordinator.group.coordinator import BUSY_PAUSE_MS, LONGEST_BUSY_PAUSE_MS, GroupCoordinator
 from kafkapy.coordinator.group.offset_requests import NewOffset, OffsetCommit
@@ -269,6 +271,37 @@ def test_groups_whose_leases_serve_nobody_get_fewer(lending: LendingBench) -> No
         lending.later_commit()
         lending.clock.run()
     assert len(lending.table.lent) > before
+
+
+def test_how_many_commits_a_group_waits_for_its_next_lease(lending: LendingBench) -> None:
+    """Twice as many after each lease in a row that has served nobody, up to 64."""
+    lent(lending)
+    group = lending.classic()
+
+    def commits() -> int:
+        return next(count for count in itertools.count(1) if group.wants_lease())
+
+    assert commits() == 1
+    waits = []
+    for used in (False,) * 8 + (True, False, True, True):
+        group.lease_ended(used)
+        waits.append(commits())
+    assert waits == [2, 4, 8, 16, 32, 64, 64, 64, 1, 2, 1, 1]
+
+
+def test_a_group_with_too_many_offsets_has_no_lease(lending: LendingBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "MOST_PARTITIONS", 2)
+    for name, count in (("two", 2), ("three", 3)):
+        offsets = {TopicPartition("topic", number): NewOffset(1) for number in range(count)}
+        lending.coordinator.commit_offsets(CLIENT, OffsetCommit(name, offsets))
+        lending.clock.run()
+    assert lending.table.lent == ["two"]
+
+
+def test_offsets_that_network_threads_have_stored_are_counted(lending: LendingBench, bench: GroupBench) -> None:
+    lending.table.committed = 7
+    assert lending.coordinator.leased_commits == 7
+    assert bench.coordinator.leased_commits == 0, "it lends nothing"
 
 
 def test_a_log_that_is_slow_costs_no_lease(lending: LendingBench) -> None:
