@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import os
 from pathlib import Path
@@ -45,6 +46,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> Synced:
 
 
 def descriptors() -> int:
+    gc.collect()  # what earlier tests left is gone now, and not later
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -108,7 +110,8 @@ def test_what_is_written_is_on_the_disk_with_its_name(tmp_path: Path, synced: Sy
     sync_file(tmp_path / "none")
     with pytest.raises(FileNotFoundError):
         sync_directory(tmp_path / "none")
-    assert (len(synced.paths), descriptors()) == (2, before)
+    assert len(synced.paths) == 2
+    assert descriptors() <= before
 
 
 def umask() -> int:

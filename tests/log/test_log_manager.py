@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import uuid
@@ -419,6 +420,7 @@ def test_directory_names() -> None:
 
 
 def descriptors() -> int:
+    gc.collect()  # what earlier tests left is gone now, and not later
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -429,7 +431,7 @@ def test_a_directory_that_cannot_be_locked_holds_no_descriptor(manage: Any, tmp_
     for _ in range(3):
         with pytest.raises(LogDirError, match=f"on the log directory {log_dir.path}: its file .lock is locked"):
             log_dir.acquire()
-    assert descriptors() == before
+    assert descriptors() <= before
     manager.shutdown()
     log_dir.acquire()
     log_dir.release()
@@ -447,7 +449,7 @@ def test_a_lock_that_fails_for_another_reason_says_which(manage: Any, monkeypatc
     monkeypatch.setattr("kafkapy.log.log_dir.fcntl.lockf", fail)
     with pytest.raises(OSError, match="No locks available"):
         log_dir.acquire()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_a_directory_that_cannot_be_used_at_the_start_is_offline_and_the_others_are_used(
