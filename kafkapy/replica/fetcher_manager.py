@@ -629,7 +629,8 @@ def _index(topic_partition: TopicPartition, fetchers: int) -> int:
     for unit in topic_partition.topic.encode("utf-16-be").hex(" ", 2).split():
         number = (31 * number + int(unit, 16)) & 0xFFFFFFFF
     number = (31 * number + topic_partition.partition) & 0xFFFFFFFF
-    return abs(number - (1 << 32) if number >> 31 else number) % fetchers
+    # The smallest number of 32 bits has no absolute value there: it counts as 0.
+    return (abs(number - (1 << 32) if number >> 31 else number) & 0x7FFFFFFF) % fetchers
 
 
 def _of(followed: _Followed, error: KafkaError) -> tuple[TopicPartition, KafkaError]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 import threading
@@ -497,3 +498,21 @@ def test_flipped_bits_in_messages_of_old_formats_never_harm(logs: Any, magic: in
         path.write_bytes(sound[:size])
         with pytest.raises((CorruptMessageError, OSError)):
             clean(log, roll=False)
+
+
+@pytest.mark.parametrize("timestamp", [NOW, -1])
+def test_a_cleaned_segment_is_as_old_as_the_newest_of_its_sources(logs: Any, timestamp: int) -> None:
+    """Its file's time, which retention goes by where records have no timestamps."""
+    log = logs.open(cleanup_policy="compact")
+    for number in range(3):
+        log.append_as_leader(keyed((b"k%d" % number, b"v"), timestamp=timestamp))
+        log.roll()
+    logs.stop(log)
+    for number in range(4):
+        modified = (NOW + 1000 * number) * 1_000_000
+        os.utime(logs.directory / f"{number:020d}.log", ns=(modified, modified))
+    log = logs.open(cleanup_policy="compact")
+    assert clean(log, roll=False) == 3
+    assert [segment[0] for segment in log.segments()] == [0, 3]
+    assert (logs.directory / f"{0:020d}.log").stat().st_mtime_ns == (NOW + 2000) * 1_000_000
+    assert log.segments()[0][3] == NOW + 2000

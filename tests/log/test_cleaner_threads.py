@@ -353,3 +353,70 @@ def test_a_pause_ends_the_cleaning_and_waits_for_its_end(known: str) -> None:
     assert not manager.claim(tp), "paused twice"
     manager.resume(tp)
     assert manager.claim(tp)
+
+
+def test_a_log_is_left_alone_until_the_last_pause_is_taken_back() -> None:
+    tp = TopicPartition("t", 0)
+    manager = LogCleanerManager(dict, lambda _: None, CleanerCheckpoints())
+    for _ in range(3):
+        manager.pause(tp)
+    for left in (2, 1, 0):
+        assert not manager.claim(tp)
+        manager.resume(tp)
+        assert manager._paused == ({tp: left} if left else {})
+    assert manager.claim(tp)
+    manager.release(tp)
+    manager.resume(tp)  # one too many is none that comes later
+    assert manager._paused == {}
+    with manager.paused(tp), manager.paused(tp):
+        assert not manager.claim(tp)
+    assert manager.claim(tp)
+
+
+def test_checkpoints_follow_the_partition(tmp_path: Path) -> None:
+    one, two, tp = tmp_path / "one", tmp_path / "two", TopicPartition("t", 0)
+    for each in (one, two):
+        each.mkdir()
+    places: list[Path | None] = [one]
+    manager = LogCleanerManager(dict, lambda _: places[-1], CleanerCheckpoints())
+    known = manager.checkpoints
+    manager.truncated(tp, 5)
+    assert known.get(one, tp) is None
+    manager.done(tp, 100)
+    for cut, left in ((101, 100), (100, 100), (99, 99), (5, 5), (6, 5)):
+        manager.truncated(tp, cut)
+        assert known.get(one, tp) == left
+    manager.copy_checkpoint(tp, one, two)
+    assert known.get(two, tp) == 5
+    manager.mark_uncleanable(tp, "damaged")
+    assert manager.uncleanable == {tp: "damaged"}
+    manager.forget(one, tp)
+    assert (known.get(one, tp), known.get(two, tp), manager.uncleanable) == (None, 5, {})
+    # What is copied may be that it was never cleaned.
+    manager.copy_checkpoint(tp, one, two)
+    assert known.get(two, tp) is None
+    places.append(None)
+    manager.done(tp, 7)
+    manager.truncated(tp, 3)
+    assert known.get(one, tp) is known.get(two, tp) is None
+    assert (one / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
+
+
+def test_what_is_uncleanable_is_counted_and_said(manage: Any, caplog: pytest.LogCaptureFixture) -> None:
+    manager = manage()
+    tp, other = TopicPartition("orders", 0), TopicPartition("later", 0)
+    log = manager.get_or_create(tp, config=compacted())
+    fill(log)
+    cleaner = manager.cleaner.manager
+    dirty = sum(size for _, size, *_ in log.segments()[:-1])
+    for each in (tp, other):
+        cleaner.mark_uncleanable(each, "damaged")
+    assert "Partition orders-0 is uncleanable until a restart: damaged" in caplog.messages
+    figures = manager.cleaner.figures()
+    assert figures["kafka_log_logcleanermanager_uncleanablepartitionscount"] == 2
+    assert figures["kafka_log_logcleanermanager_uncleanablebytes"] == dirty > 0
+    assert cleaner.to_clean(0) == []
+    assert (cleaner.dirtiest_ratio, cleaner.max_compaction_delay_ms) == (0.0, 0)
+    manager.delete(tp, delay_ms=0)
+    assert list(cleaner.uncleanable) == [other]
+    assert cleaner.uncleanable_bytes(0) == 0

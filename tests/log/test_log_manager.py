@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import uuid
@@ -416,3 +417,104 @@ def test_directory_names() -> None:
     assert parse_directory_name("a-b-12") == ("a-b", 12)
     for name in ("orders", "-1", "orders-", "orders-x", "orders-0.abc-delete", "orders-2147483648"):
         assert parse_directory_name(name) is None
+
+
+def descriptors() -> int:
+    gc.collect()  # what earlier tests left is gone now, and not later
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_directory_that_cannot_be_locked_holds_no_descriptor(manage: Any, tmp_path: Path) -> None:
+    manager = manage(dirs=1)
+    (log_dir,) = manage(dirs=1, load=False).dirs
+    before = descriptors()
+    for _ in range(3):
+        with pytest.raises(LogDirError, match=f"on the log directory {log_dir.path}: its file .lock is locked"):
+            log_dir.acquire()
+    assert descriptors() <= before
+    manager.shutdown()
+    log_dir.acquire()
+    log_dir.release()
+    log_dir.release()
+    assert descriptors() < before
+
+
+def test_a_lock_that_fails_for_another_reason_says_which(manage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (log_dir,) = manage(dirs=1, load=False).dirs
+
+    def fail(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    before = descriptors()
+    monkeypatch.setattr("kafkapy.log.log_dir.fcntl.lockf", fail)
+    with pytest.raises(OSError, match="No locks available"):
+        log_dir.acquire()
+    assert descriptors() <= before
+
+
+def test_a_directory_that_cannot_be_used_at_the_start_is_offline_and_the_others_are_used(
+    manage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = manage(load=False)
+    bad, good = manager.dirs
+    error = OSError(errno.EIO, "Input/output error")
+    monkeypatch.setattr(bad, "acquire", fails_with(error))
+    manager.acquire()
+    assert f"Log directory {bad.path} cannot be used: Input/output error" in caplog.messages
+    assert (manager.offline_dirs, manager.live_dirs, bad.failure) == ([bad], [good], error)
+    assert (repr(bad), repr(good)) == (f"<LogDir {bad.path} offline>", f"<LogDir {good.path}>")
+    manager.load()
+    manager.get_or_create(ORDERS)
+    assert manager.dir_of(ORDERS) == good.path
+    manager.shutdown()
+    assert (good.path / ".kafka_cleanshutdown").exists()
+
+
+def fails_with(error: OSError) -> Callable[..., None]:
+    def fail(*_: Any) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.EIO, r"No log directory can be used \(.*logs0, .*logs1\): broken\."),
+        (errno.EMFILE, r"The log directory .*logs0 cannot be used: broken\."),
+    ],
+)
+def test_directories_none_of_which_can_be_used_end_the_start(
+    manage: Any, monkeypatch: pytest.MonkeyPatch, number: int, message: str
+) -> None:
+    """A shortage says nothing of the disks, so it ends the start at the first of them."""
+    manager = manage(load=False)
+    for each in manager.dirs:
+        monkeypatch.setattr(each, "acquire", fails_with(OSError(number, "broken")))
+    with pytest.raises(LogDirError, match=message):
+        manager.acquire()
+    assert len(manager.offline_dirs) == (2 if number == errno.EIO else 0)
+
+
+def test_a_directory_that_is_listed_twice_is_refused(manage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = manage(load=False)
+    manager.table.dirs.append(manager.dirs[0])
+    with pytest.raises(LogDirError, match=r"The log directory .*logs0 is listed twice in log\.dirs\."):
+        manager.acquire()
+    for each in manager.dirs:
+        each.release()
+
+
+def test_a_truncation_makes_what_was_clean_above_it_dirty(manage: Any, batch: Any) -> None:
+    """New records come to offsets that the cleaner has been over."""
+    manager = manage()
+    _, home, _ = moving(manager, batch)
+    manager.futures.remove(ORDERS)
+    known = manager.cleaner.manager.checkpoints
+    for clean, cut, dirty in ((3, 3, 3), (3, 2, 2), (1, 1, 1)):
+        known.update(home, ORDERS, clean)
+        manager.truncate_to(ORDERS, cut)
+        assert known.get(home, ORDERS) == dirty, (clean, cut)
+    manager.truncate_fully_and_start_at(ORDERS, 0)
+    assert known.get(home, ORDERS) == 0
+    manager.shutdown()

@@ -12,7 +12,8 @@ from log import conftest as helpers
 from log import log_oracle as oracle
 
 from kafkapy.log.timestamps import TimestampOffset, offset_for_timestamp, offset_of_max_timestamp
-from kafkapy.records.batches import RecordBatchBuilder
+from kafkapy.records.batches import Record, RecordBatchBuilder
+from kafkapy.records.legacy import build_message_set
 from kafkapy.types import CompressionType
 
 if TYPE_CHECKING:
@@ -234,3 +235,36 @@ def test_the_newest_record_is_found_inside_its_batch(logs: helpers.Logs, codec: 
     log.append_as_leader(builder.build(codec), api_version=9, validated=True)
     assert offset_of_max_timestamp(log) == TimestampOffset(NOW + 20, 1, 0)
     assert offset_for_timestamp(log, NOW + 1) == TimestampOffset(NOW + 20, 1, 0)
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+def test_a_record_that_is_deleted_is_not_found_and_the_search_goes_on(logs: helpers.Logs, magic: int) -> None:
+    """The header of its batch still names its timestamp. A message of an old format has its last offset there."""
+    times = [(NOW + 90, NOW, NOW), (NOW + 1, NOW + 95, NOW + 95), (NOW + 2, NOW + 2, NOW + 2)]
+    data = b""
+    for number, timestamps in enumerate(times):
+        records = [Record(3 * number + n, each, 0, b"k", b"v") for n, each in enumerate(timestamps)]
+        if magic == 1:
+            data += build_message_set(records, 1, CompressionType.GZIP)
+            continue
+        builder = RecordBatchBuilder()
+        for each in timestamps:
+            builder.append(each, b"k", b"v")
+        built = builder.build(CompressionType.GZIP)
+        data += (3 * number).to_bytes(8, "big") + built[8:]
+    logs.directory.mkdir()
+    (logs.directory / f"{0:020d}.log").write_bytes(data)
+    log = logs.open(leader_epoch=None, clean=False)
+    assert log.log_end_offset == 9
+    assert offset_for_timestamp(log, NOW + 90, end_offset=9) == TimestampOffset(NOW + 90, 0, -1)
+    log.become_leader(1, 0, [1])
+    log.delete_records(1)
+    for wanted, offset in ((NOW, 1), (NOW + 1, 3), (NOW + 2, 4), (NOW + 90, 4), (NOW + 95, 4)):
+        found = offset_for_timestamp(log, wanted)
+        assert found is not None and found.offset == offset, wanted
+    assert offset_for_timestamp(log, NOW + 96) is None
+    for end_offset, expected in ((9, 4), (6, 4), (3, None)):
+        found = offset_for_timestamp(log, NOW + 90, end_offset=end_offset)
+        assert (None if found is None else found.offset) == expected
+    log.delete_records(6)
+    assert offset_for_timestamp(log, NOW + 90) is None

@@ -254,3 +254,16 @@ def test_aborted_transactions_survive_a_restart_and_a_crash(logs: Any, batch: An
     log = logs.open(leader_epoch=2, clean=False)
     assert log.aborted_transactions() == aborted
     assert (logs.directory / f"{0:020d}.txnindex").read_bytes() == raw
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(("limit", "synced"), [(2, True), (3, True), (4, False)])
+def test_a_start_syncs_what_flush_messages_had_made_due(
+    logs: Any, batch: Any, clean: bool, limit: int, synced: bool
+) -> None:
+    """The broker may have ended between an append and its sync: what is visible again must not be lost then."""
+    log = logs.open()
+    log.append_as_leader(batch(3), api_version=9)
+    log.close()
+    log = logs.open(leader_epoch=None, clean=clean, flush_messages=limit)
+    assert (log.recovery_point, log.unflushed_messages) == ((3, 0) if synced else (0, 3))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import logging
 import weakref
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from uuid import UUID
 import pytest
 from waiting import until
 
-from kafkapy.errors import KafkaStorageError
+from kafkapy._speedups.replica import fetcher as kernel
+from kafkapy.errors import ErrorCode, KafkaStorageError
 from kafkapy.records.batches import Record
 from kafkapy.records.legacy import build_message_set, iter_messages
 from kafkapy.replica.fetcher_api import FollowerVersions
+from kafkapy.replica.fetcher_manager import _index
 from kafkapy.types import CompressionType, TopicPartition
 from tests.replica.scripted_leader import (
     FOLLOWER,
@@ -542,5 +545,85 @@ def test_nothing_holds_fetchers_that_were_closed(tmp_path: Path) -> None:
             return held() is None
 
         await until(gone, "the loop and the threads let go of them")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "hashed"),
+    [
+        # "Hello".hashCode() is 69609650, "orders".hashCode() -1008770331, "Aa" and "BB" have 2112.
+        ("Hello", 3, -2137068143),
+        ("Hello", 4, -2137068142),
+        ("orders", 0, -1207109189),
+        ("orders", 5, -1207109184),
+        ("Aa", 1, 65473),
+        ("BB", 1, 65473),
+        # The hash is the smallest number of 32 bits, of which Kafka makes 0.
+        ("polygenelubricants", 0, 0),
+    ],
+)
+def test_a_partition_has_the_fetcher_that_kafka_gives_it(topic: str, partition: int, hashed: int) -> None:
+    """By the hash of the topic's name in Java: the names of fetchers in tools and logs say the same as Kafka's."""
+    for fetchers in (1, 2, 3, 7, 100):
+        assert _index(TopicPartition(topic, partition), fetchers) == abs(hashed) % fetchers
+
+
+def test_an_attempt_waits_for_the_configured_pause(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pair(tmp_path, replica_fetch_backoff_ms="3600000") as (_, follower):
+            waiting = asyncio.ensure_future(follower.fetchers._back_off())
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not waiting.done()
+            waiting.cancel()
+
+    asyncio.run(scenario())
+
+
+LEVELS = {
+    "NOT_LEADER_OR_FOLLOWER": logging.INFO,
+    "UNKNOWN_LEADER_EPOCH": logging.INFO,
+    "UNKNOWN_TOPIC_OR_PARTITION": logging.WARNING,
+    "KAFKA_STORAGE_ERROR": logging.WARNING,
+    "FENCED_LEADER_EPOCH": logging.WARNING,
+}
+
+
+def test_the_operator_is_told_why_a_partition_is_not_fetched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What ends by itself at a change of leadership is no warning, and a fenced follower is no error."""
+
+    async def scenario() -> None:
+        async with pair(tmp_path) as (leader, follower):
+            leader.log()
+            follower.follow()
+            fetchers = follower.fetchers
+            await until(lambda: fetchers.metrics().requests > 0, "it fetches")
+            followed = fetchers._followed[TP]
+            assert followed.partition is not None
+            handle = followed.partition.handle
+            caplog.set_level(logging.DEBUG, "kafka.server.ReplicaFetcherManager")
+            caplog.clear()
+            for name in LEVELS:
+                fetchers._on_event((kernel.ERROR, handle, ErrorCode[name], b"says why"))
+            fetchers._on_event((kernel.ERROR, handle, 0, b""))
+            assert [(each.levelno, each.getMessage()) for each in caplog.records] == [
+                (level, f"Partition orders-0 is not fetched from leader 1 for a while: {name} (says why)")
+                for name, level in LEVELS.items()
+            ] + [(logging.INFO, "Partition orders-0 is fetched again")]
+            for code, level in ((ErrorCode.FENCED_LEADER_EPOCH, "DEBUG"), (ErrorCode.KAFKA_STORAGE_ERROR, "ERROR")):
+                fetchers._on_event((kernel.FAILED, followed.partition.handle, code, b"it is over"))
+                assert (follower.failed[TP].code, str(follower.failed[TP])) == (code, "it is over")
+                assert fetchers.metrics().failed_partitions == 1
+                assert fetchers.lags() == {TP: -1}
+                told = (level, "Partition orders-0 is not followed any more in leader epoch 0: it is over")
+                assert told in [(each.levelname, each.getMessage()) for each in caplog.records]
+                # One that has failed is not failed again.
+                fetchers._fail(followed, KafkaStorageError("again"))
+                assert str(follower.failed[TP]) == "it is over"
+                follower.follow()
+                await until(lambda: fetchers._followed[TP].partition is not None, "it is followed again")
+                followed = fetchers._followed[TP]
+                assert followed.partition is not None
 
     asyncio.run(scenario())

@@ -317,3 +317,49 @@ def test_many_partitions_shrink_at_once() -> None:
         assert {change.isr for change, _ in leader.sender.asked} == {(1, 3)}
 
     run(test)
+
+
+def test_the_operator_is_told_what_becomes_of_an_isr(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(isr_module, "RETRY_S", 0)
+    caplog.set_level("INFO", "kafka")
+
+    def told() -> list[tuple[str, str]]:
+        found = [(each.levelname, each.getMessage()) for each in caplog.records if "ISR" in each.getMessage()]
+        caplog.clear()
+        return found
+
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead(isr=(1, 2))
+        leader.append(partition, 4)
+        leader.fetched(partition, 2, 3)
+        leader.replication.clock_ms += LAG_MS + 1
+        leader.manager.shrink(partition)
+        await settle()
+        asks = "Partition t-0: the leader asks to shrink the ISR from [1, 2] to [1]; high watermark 3, log end 4"
+        assert told() == [("INFO", asks)]
+        leader.sender.asked[-1][1].set_exception(errors.error_for(ErrorCode.UNKNOWN_SERVER_ERROR))
+        await settle()
+        again = "Partition t-0: the ISR [1] was not set because of UNKNOWN_SERVER_ERROR; the leader asks again"
+        assert told() == [("WARNING", again)]
+        assert (len(leader.sender.asked), leader.manager.failed) == (2, 1)
+        leader.sender.grant()
+        await settle()
+        assert told() == [("INFO", "Partition t-0: the ISR is [1] in partition epoch 8")]
+        for number, (code, what) in enumerate(
+            (
+                (sorted(BACK_TO_COMMITTED)[0], "it stays [1]"),
+                (sorted(STAYS_PENDING)[0], "the leader waits for its new state"),
+            )
+        ):
+            leader.fetched(partition, 2, 4)
+            await settle()
+            leader.sender.asked[-1][1].set_exception(errors.error_for(code))
+            await settle()
+            refused = f"Partition t-0: the controller refuses the ISR [1, 2] with {code.name}"
+            assert told() == [("INFO", f"{refused}; {what}")]
+            assert leader.manager.failed == 2 + number
+            assert (partition.pending is None) == (number == 0)
+
+    run(test)

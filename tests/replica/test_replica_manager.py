@@ -24,8 +24,9 @@ from kafkapy.metadata.broker_requests import (
     StopReplica,
     StopReplicaPartition,
     UpdateMetadata,
+    UpdateMetadataPartition,
 )
-from kafkapy.metadata.znodes import CONFIG_TOPICS, PartitionState
+from kafkapy.metadata.znodes import CONFIG_TOPICS, LOG_DIR_EVENT_PREFIX, PartitionState, encode_log_dir_event
 from kafkapy.records.batches import RecordBatchBuilder
 from kafkapy.replica.offset_lookup import lookup
 from kafkapy.types import IsolationLevel, ListOffsetsTimestamp, TopicPartition, random_uuid
@@ -471,5 +472,113 @@ def test_a_log_that_the_disk_does_not_open_is_a_storage_error_and_spoils_no_othe
         again = {each: wanted._replace(state=PartitionState(0, 1, (0,), 1)) for each, wanted in partitions.items()}
         answer = await broker.replicas.become_leader_or_follower(replace(request, partitions=again))
         assert answer.partition_errors == {TopicPartition("u", 1): ErrorCode.KAFKA_STORAGE_ERROR}
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "hosted"),
+    [
+        (OSError(errno.EIO, "broken"), ErrorCode.KAFKA_STORAGE_ERROR, True),
+        (errors.KafkaStorageError("the directory is offline"), ErrorCode.KAFKA_STORAGE_ERROR, True),
+        (errors.InconsistentTopicIdError("another topic"), ErrorCode.INCONSISTENT_TOPIC_ID, False),
+        (ValueError("a mistake"), ErrorCode.UNKNOWN_SERVER_ERROR, False),
+    ],
+)
+def test_a_partition_that_cannot_be_opened_is_offline_if_that_is_the_disks_fault(
+    with_broker: Runner,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    code: ErrorCode,
+    hosted: bool,
+) -> None:
+    """Such a partition is described as offline, and is not tried again; another one may be."""
+
+    async def test(broker: Any) -> None:
+        opened = broker.log_manager.get_or_create
+
+        def fail(*_: Any) -> Any:
+            raise error
+
+        monkeypatch.setattr(broker.log_manager, "get_or_create", fail)
+        partitions = {T0: LeaderAndIsrPartition(PartitionState(0, 0, (0,), 1), (0,), is_new=True)}
+        request = LeaderAndIsr(0, broker.controller.epoch, 1, {"t": random_uuid()}, partitions)
+        answer = await broker.replicas.become_leader_or_follower(request)
+        assert (answer.error, answer.partition_errors) == (ErrorCode.NONE, {T0: code})
+        (told,) = (each for each in caplog.records if "cannot be opened" in each.getMessage())
+        assert told.levelname == "ERROR"
+        assert (str(error) in told.getMessage()) != (told.exc_info is not None)
+        assert "The broker took over 1 partitions, of which 1 failed" in caplog.messages
+        assert [each.offline for each in broker.replicas.partitions.values()] == [True] * hosted
+        assert broker.replicas.log(T0) is None
+        monkeypatch.setattr(broker.log_manager, "get_or_create", opened)
+        again = {T0: partitions[T0]._replace(state=PartitionState(0, 1, (0,), 1))}
+        answer = await broker.replicas.become_leader_or_follower(replace(request, partitions=again))
+        assert answer.partition_errors == ({T0: code} if hosted else {})
+        assert (broker.table.log("t", 0) is None) == hosted
+
+    caplog.set_level("INFO", "kafka.server.ReplicaManager")
+    with_broker(test)
+
+
+def test_each_failed_directory_is_an_event_of_its_own(make_broker: Callable[..., Any], tmp_path: Path) -> None:
+    """A second one fails before the controller has looked at the first."""
+
+    async def test() -> None:
+        dirs = [tmp_path / "one", tmp_path / "two", tmp_path / "three"]
+        broker = make_broker(log_dirs=",".join(map(str, dirs)))
+        await broker.start()
+        await create(broker, partitions=3)
+        made: list[tuple[str, bytes, bool]] = []
+        known = broker.store.create
+
+        async def create_node(path: str, value: bytes = b"", *, sequential: bool = False, **how: Any) -> Any:
+            made.append((path, value, sequential))
+            return await known(path, value, sequential=sequential, **how)
+
+        broker.replicas._store = SimpleNamespace(create=create_node)
+        for each in dirs[:2]:
+            broker.log_manager.table.fail_dir(each, OSError(errno.EIO, "broken"))
+        await until(
+            lambda: sum(p.leader == -1 for p in broker.cache.topic("t").partitions.values()) == 2,
+            "the partitions of both directories have no leader",
+        )
+        assert made == [(LOG_DIR_EVENT_PREFIX, encode_log_dir_event(0), True)] * 2
+        await broker.stop()
+
+    asyncio.run(test())
+
+
+def test_who_asks_for_a_partition_that_is_not_here_is_told_where_to_look(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        await create(broker)
+        replicas = broker.replicas
+        state = PartitionState(7, 0, (7,), 1)
+        shown = {TopicPartition("t", 1): UpdateMetadataPartition(state, (7,))}
+        known = replicas.partitions[T0]
+        live = dict(broker.controller.context.live_brokers)
+        ids = {"t": known.topic_id}
+        await replicas.update_metadata(UpdateMetadata(0, broker.controller.epoch, 1, ids, shown, live))
+        with pytest.raises(errors.NotLeaderOrFollowerError, match="This broker has no replica of partition t-1"):
+            replicas.partition(TopicPartition("t", 1))
+        with pytest.raises(errors.UnknownTopicOrPartitionError, match="Partition t-2 does not exist"):
+            replicas.partition(TopicPartition("t", 2))
+        assert replicas.partition(T0) is known
+        assert [replicas.is_assigned(T0, each) for each in (0, 7)] == [True, False]
+        assert not replicas.is_assigned(TopicPartition("t", 1), 7)
+        for leader_only in (True, False):
+            with pytest.raises(errors.UnknownLeaderEpochError):
+                known.local_log(1, leader_only=leader_only)
+        await lead(broker, leader_epoch=3, leader=7)
+        with pytest.raises(errors.NotLeaderOrFollowerError, match="This broker does not lead partition t-0"):
+            known.local_log()
+        assert known.local_log(3, leader_only=False) is known.log
+        with pytest.raises(errors.FencedLeaderEpochError):
+            known.local_log(2, leader_only=False)
+        known.offline = True
+        with pytest.raises(errors.KafkaStorageError, match="The log directory of partition t-0 is offline"):
+            known.local_log(2, leader_only=False)
+        known.offline = False
 
     with_broker(test)

@@ -324,6 +324,10 @@ def test_a_failed_directory_is_not_fetched_into(with_broker: Runner, tmp_path: P
         assert set(fetchers.running) == {T0}
         assert (await change(broker, 1, 1, T0, T1)).partition_errors == {T1: ErrorCode.KAFKA_STORAGE_ERROR}
         assert fetchers.leaders() == {T0: (1, 1)}
+        # Nothing of it can be deleted either, until the broker restarts.
+        assert await delete_replicas(broker, T0, T1) == {T1: ErrorCode.KAFKA_STORAGE_ERROR}
+        assert list(broker.replicas.partitions) == [T1]
+        assert list(broker.log_manager.logs()) == [T1]
 
     with_broker(test)
 

@@ -7,13 +7,15 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafkapy.controller import controller
 from kafkapy.controller.admin_requests import CreatedTopic, NewPartitions, NewTopic
-from kafkapy.errors import KafkaError
+from kafkapy.errors import ErrorCode, KafkaError
+from kafkapy.metadata.broker_requests import StopReplica
 from kafkapy.metadata.embedded import EmbeddedStore
 from kafkapy.metadata.store import STORE_FAILED, MetadataStoreError, Operation, Stat, StoreUnavailableError
 from kafkapy.replica import replica_manager
@@ -155,5 +157,92 @@ def test_the_controller_hears_of_a_failed_directory_when_the_store_answers_again
         finally:
             broker.store.left = -1
             await broker.stop()
+
+    asyncio.run(run())
+
+
+def test_the_operator_is_told_while_the_controller_cannot_hear_of_a_failed_directory(
+    make_broker: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store's failures end; any other is a mistake, which is not made again and again."""
+    monkeypatch.setattr(replica_manager, "STORE_RETRY_S", 0)
+
+    async def run() -> None:
+        broker = make_broker()
+        await broker.start()
+        replicas = broker.replicas
+        failures = [*(each("/", "no answer") for each in STORE_FAILED), ValueError("a mistake")]
+        tried = len(failures)
+
+        async def create(*_: Any, **how: Any) -> None:
+            raise failures.pop(0)
+
+        known, replicas._store = replicas._store, SimpleNamespace(create=create)
+        try:
+            await replicas._tell_controller()
+        finally:
+            replicas._store = known
+            await broker.stop()
+        told = [each for each in caplog.records if "cannot learn of the failed log directory" in each.getMessage()]
+        assert [each.levelname for each in told] == ["WARNING"] * (tried - 1) + ["ERROR"]
+        assert (
+            told[0]
+            .getMessage()
+            .startswith("The controller cannot learn of the failed log directory yet; the broker retries: ")
+        )
+        assert "no answer" in told[0].getMessage()
+        assert told[-1].exc_info is not None
+
+    asyncio.run(run())
+
+
+def test_settings_of_topics_are_read_until_the_store_answers(
+    make_broker: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(replica_manager, "STORE_RETRY_S", 0)
+
+    async def run() -> None:
+        broker = make_broker()
+        await broker.start()
+        failures = [each("/", "no answer") for each in STORE_FAILED]
+        asked: list[tuple[str, set[str]]] = []
+
+        async def reload_topics(topics: set[str]) -> None:
+            asked.append(("reload", topics))
+            if failures:
+                raise failures.pop(0)
+
+        async def load_topics(topics: set[str]) -> None:
+            asked.append(("load", topics))
+
+        monkeypatch.setattr(broker.configs, "reload_topics", reload_topics)
+        monkeypatch.setattr(broker.configs, "load_topics", load_topics)
+        try:
+            await broker.replicas._read_configs({"fresh"}, {"other"})
+        finally:
+            monkeypatch.undo()
+            await broker.stop()
+        assert asked == [("reload", {"fresh"})] * (len(STORE_FAILED) + 1) + [("load", {"other"})]
+        told = [each for each in caplog.records if "Topic configurations cannot be read" in each.getMessage()]
+        assert [each.levelname for each in told] == ["WARNING"] * len(STORE_FAILED)
+        assert "the broker retries: " in told[0].getMessage() and "no answer" in told[0].getMessage()
+
+    asyncio.run(run())
+
+
+def test_the_operator_is_told_of_a_controller_that_is_none_any_more(
+    make_broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        broker = make_broker()
+        await broker.start()
+        latest = broker.controller.epoch
+        try:
+            answer = await broker.replicas.stop_replicas(StopReplica(7, latest - 1, 1, {}))
+        finally:
+            await broker.stop()
+        assert answer.error is ErrorCode.STALE_CONTROLLER_EPOCH
+        message = f"The broker refused StopReplica of controller 7 with epoch {latest - 1}: the latest controller has "
+        assert ("WARNING", f"{message}epoch {latest}") in [(e.levelname, e.getMessage()) for e in caplog.records]
 
     asyncio.run(run())
