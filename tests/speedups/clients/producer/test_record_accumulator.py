@@ -153,6 +153,35 @@ def test_a_batch_is_closed_at_its_size_and_a_large_record_has_its_own() -> None:
     assert all(size <= 200 for count, size in sizes[:-1])
 
 
+@pytest.mark.parametrize("memory", [1000, 5000])
+def test_a_batch_that_was_begun_meanwhile_takes_the_record(memory: int) -> None:
+    """The creation of a batch may run other code, such as a finalizer; there may be no room for a second one."""
+    thresholds = gc.get_threshold()
+    for allocations in range(1, 12):
+        accumulator = made(memory=memory)
+        others: list[FutureRecordMetadata] = []
+
+        def meanwhile(
+            phase: str,
+            info: object,
+            accumulator: RecordAccumulator = accumulator,
+            others: list[FutureRecordMetadata] = others,
+        ) -> None:
+            if not others:
+                others.append(sent(accumulator, b"other"))
+
+        gc.collect()
+        gc.callbacks.append(meanwhile)
+        gc.set_threshold(allocations)
+        try:
+            sent(accumulator)
+        finally:
+            gc.callbacks.remove(meanwhile)
+            gc.set_threshold(*thresholds)
+        (batch,) = accumulator.incomplete
+        assert batch.record_count == 1 + len(others)
+
+
 def test_memory_is_bounded_and_comes_back() -> None:
     accumulator = made(memory=3000, batch_size=1000)
     while accumulator.append("t", 0, 1, None, bytes(300)) is not None:
