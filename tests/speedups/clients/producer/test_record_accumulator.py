@@ -6,6 +6,7 @@ import gc
 import itertools
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -180,6 +181,20 @@ def test_a_batch_that_was_begun_meanwhile_takes_the_record(memory: int) -> None:
             gc.set_threshold(*thresholds)
         (batch,) = accumulator.incomplete
         assert batch.record_count == 1 + len(others)
+
+
+@pytest.mark.parametrize("end", [lambda batch: batch.succeed(3, -1), lambda batch: batch.fail(KafkaError())])
+def test_a_batch_with_a_result_takes_no_more_records(end: Callable[[ProducerBatch], bool]) -> None:
+    accumulator = made()
+    first = sent(accumulator, partition=0)
+    (batch,) = accumulator.incomplete
+    assert not batch.closed
+    assert end(batch)
+    assert not end(batch)  # it has one result
+    assert batch.closed
+    assert first.is_done
+    assert not sent(accumulator, partition=0).is_done
+    assert (len(accumulator.incomplete), batch.record_count) == (2, 1)
 
 
 def test_memory_is_bounded_and_comes_back() -> None:
@@ -381,6 +396,7 @@ def test_the_numbers_of_a_refused_batch_go_to_those_behind_it() -> None:
     accumulator.fail(two, KafkaError())
     queue.close_gap(two)
     assert [batch.base_sequence for batch in (one, three)] == [2, 4]
+    assert [batch.sequence_reset for batch in (zero, one, two, three)] == [False, False, False, True]
     (four,) = accumulator.drain(NODE, 1 << 20, LATER)
     assert four.base_sequence == 6
     for batch in (one, three, four):
