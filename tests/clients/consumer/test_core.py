@@ -200,3 +200,34 @@ def test_resets_and_positions_of_what_is_assigned() -> None:
         await core.network.close()
 
     asyncio.run(main())
+
+
+def test_its_parts_wake_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = core_of(auto_offset_reset="earliest")
+    core.assign([])
+    woken: list[str] = []
+    monkeypatch.setattr(core.fetcher, "wake", lambda: woken.append("fetcher"))
+    monkeypatch.setattr(core.offsets, "wake", lambda: woken.append("offsets"))
+    parts: list[tuple[Callable[[], object], list[str]]] = [
+        (core.offsets._on_positions, ["fetcher"]),
+        (lambda: core._metadata_changed(core.network.cluster), ["offsets", "fetcher"]),
+        (lambda: core.assign([T0]), ["fetcher"]),
+        (lambda: core.assign([T0]), []),  # nothing new
+        (lambda: core.seek(T0, 5), ["offsets", "fetcher"]),
+        (lambda: core.reset([T0], LATEST), ["offsets"]),
+        (core.wake_fetcher, ["fetcher"]),
+    ]
+    for work, wakes in parts:
+        core._changed.clear()
+        work()
+        assert woken == wakes
+        woken.clear()
+        assert core._changed.is_set() is (work is parts[0][0])  # position() looks again
+    for report in (core.report, core.offsets._on_error, core.fetcher._on_error):
+        core._changed.clear()
+        core.buffer.attention = False
+        error = ValueError(str(report))
+        report(error)
+        assert core._changed.is_set()
+        assert core.buffer.attention
+        assert core.attendance.next_error() is error
