@@ -1,5 +1,4 @@
-"""Produce requests and responses as frames: every version against the message's own codec, codecs, hostile responses.
-"""
+"""Produce requests and responses as frames: every version against the message's own codec, codecs, hostile answers."""
 
 from __future__ import annotations
 
