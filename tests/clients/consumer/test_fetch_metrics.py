@@ -1,4 +1,4 @@
-"""A consumer's metrics of fetches: which number goes under which of Kafka's names."""
+"""A consumer's metrics of fetches and polls: which number goes under which of Kafka's names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkapy.clients.consumer import metrics as module
-from kafkapy.clients.consumer.metrics import GROUP, FetchMetrics
+from kafkapy.clients.consumer.metrics import GROUP, FetchMetrics, PollMetrics
 from kafkapy.clients.metrics import WINDOW_S
 from kafkapy.types import TopicPartition
 
@@ -98,3 +98,38 @@ def test_each_partition_has_its_lag_and_its_lead(bench: Bench) -> None:
             ("e", 0, 0, None),
         )
     }
+
+
+def test_there_was_no_poll() -> None:
+    values = PollMetrics().read()
+    assert values.pop("last-poll-seconds-ago") == -1
+    assert values.keys() == {"time-between-poll-avg", "time-between-poll-max", "poll-idle-ratio-avg"}
+    assert all(math.isnan(value) for value in values.values())
+
+
+def test_polls_are_apart_and_idle(bench: Bench) -> None:
+    metrics = PollMetrics()
+    metrics.begin()
+    bench.now_s += 3
+    metrics.end()
+    bench.now_s += 1.5
+    assert metrics.read() == {
+        "last-poll-seconds-ago": 4,
+        "time-between-poll-avg": 0,
+        "time-between-poll-max": 0,
+        "poll-idle-ratio-avg": 1,
+    }
+    bench.now_s += 4.5
+    metrics.begin()
+    bench.now_s += 2
+    metrics.end()
+    assert metrics.read() == {
+        "last-poll-seconds-ago": 2,
+        "time-between-poll-avg": 4500,
+        "time-between-poll-max": 9000,
+        "poll-idle-ratio-avg": (1 + 0.25) / 2,
+    }
+    metrics = PollMetrics()
+    metrics.begin()
+    metrics.end()
+    assert metrics.read()["poll-idle-ratio-avg"] == 1

@@ -153,9 +153,12 @@ def test_append_time_and_delete_horizon() -> None:
 
 
 def test_a_partition_is_started_once() -> None:
-    partition = started(batch(0))
-    with pytest.raises(IllegalStateError):
-        partition.start("t", 0, False, None, None)
+    partition = started(batch(0) + batch(3))
+    for count in (0, 2, 1, 2, 1, 1):  # within the batches, between them and after the last one
+        partition.take(count)
+        with pytest.raises(IllegalStateError, match="the records of u-3 are being read already"):
+            partition.start("u", 0, False, None, None)
+    assert partition.exhausted
     with pytest.raises(TypeError):
         FetchedPartition()
 

@@ -146,6 +146,18 @@ def test_seek_drops_what_was_fetched() -> None:
     assert calls.buffer.next().offset == 100
 
 
+@pytest.mark.parametrize(("epoch", "known"), [(0, 0), (4, 4), (-1, 7)])
+def test_the_epoch_of_a_position_is_that_of_its_last_record(epoch: int, known: int) -> None:
+    calls = Calls()
+    partition = calls.partitions[0]
+    partition.seek(0, 7)
+    at = batch(0, 2, epoch) if epoch >= 0 else batch(0, 2, 2**32 - 1)
+    partition.add(chunk(at, start=0))
+    assert offsets(calls.buffer.take_list(2)) == [0, 1]
+    assert calls.buffer.take_list(1) == []
+    assert (partition.position, partition.position_epoch, partition.end_epoch) == (2, known, known)
+
+
 def test_rewind_keeps_the_position_and_its_epoch() -> None:
     calls = Calls()
     calls.add(0, 2, epoch=3)

@@ -1,5 +1,4 @@
-"""Produce requests and responses as frames: every version against the message's own codec, codecs, hostile responses.
-"""
+"""Produce requests and responses as frames: every version against the message's own codec, codecs, hostile answers."""
 
 from __future__ import annotations
 
@@ -72,7 +71,10 @@ def test_a_request_is_what_the_message_says(version: int, codec: int) -> None:
         for partition in topic.partition_data:
             (batch,) = iter_batches(bytes(partition.records), check_crc=True)
             assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (77, 3, 0)
-            assert batch.is_transactional
+            assert (batch.is_transactional, batch.is_control, batch.codec, batch.magic) == (True, False, codec, 2)
+            assert (batch.base_offset, batch.last_offset_delta, batch.leader_epoch) == (0, 49, -1)
+            assert (batch.base_timestamp, batch.max_timestamp, batch.timestamp_type) == (1000, 1049, 0)
+            assert batch.delete_horizon_ms is None
             values = [record.value for record in iter_records(bytes(partition.records))]
             assert values == [b"%s-%d value %d" % (name.encode(), partition.index, i) for i in range(50)]
 

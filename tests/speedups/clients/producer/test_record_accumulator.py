@@ -6,6 +6,7 @@ import gc
 import itertools
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -151,6 +152,49 @@ def test_a_batch_is_closed_at_its_size_and_a_large_record_has_its_own() -> None:
         sizes += [(batch.record_count, batch.size) for batch in batches]
     assert [count for count, _ in sizes] == [2, 2, 2, 2, 2, 1]
     assert all(size <= 200 for count, size in sizes[:-1])
+
+
+@pytest.mark.parametrize("memory", [1000, 5000])
+def test_a_batch_that_was_begun_meanwhile_takes_the_record(memory: int) -> None:
+    """The creation of a batch may run other code, such as a finalizer; there may be no room for a second one."""
+    thresholds = gc.get_threshold()
+    for allocations in range(1, 12):
+        accumulator = made(memory=memory)
+        others: list[FutureRecordMetadata] = []
+
+        def meanwhile(
+            phase: str,
+            info: object,
+            accumulator: RecordAccumulator = accumulator,
+            others: list[FutureRecordMetadata] = others,
+        ) -> None:
+            if not others:
+                others.append(sent(accumulator, b"other"))
+
+        gc.collect()
+        gc.callbacks.append(meanwhile)
+        gc.set_threshold(allocations)
+        try:
+            sent(accumulator)
+        finally:
+            gc.callbacks.remove(meanwhile)
+            gc.set_threshold(*thresholds)
+        (batch,) = accumulator.incomplete
+        assert batch.record_count == 1 + len(others)
+
+
+@pytest.mark.parametrize("end", [lambda batch: batch.succeed(3, -1), lambda batch: batch.fail(KafkaError())])
+def test_a_batch_with_a_result_takes_no_more_records(end: Callable[[ProducerBatch], bool]) -> None:
+    accumulator = made()
+    first = sent(accumulator, partition=0)
+    (batch,) = accumulator.incomplete
+    assert not batch.closed
+    assert end(batch)
+    assert not end(batch)  # it has one result
+    assert batch.closed
+    assert first.is_done
+    assert not sent(accumulator, partition=0).is_done
+    assert (len(accumulator.incomplete), batch.record_count) == (2, 1)
 
 
 def test_memory_is_bounded_and_comes_back() -> None:
@@ -352,6 +396,7 @@ def test_the_numbers_of_a_refused_batch_go_to_those_behind_it() -> None:
     accumulator.fail(two, KafkaError())
     queue.close_gap(two)
     assert [batch.base_sequence for batch in (one, three)] == [2, 4]
+    assert [batch.sequence_reset for batch in (zero, one, two, three)] == [False, False, False, True]
     (four,) = accumulator.drain(NODE, 1 << 20, LATER)
     assert four.base_sequence == 6
     for batch in (one, three, four):
