@@ -76,7 +76,7 @@ def create_app(settings: Settings) -> Starlette:
         mounts = [Mount(each.root, _application(each, _routes(PAGES))) for each in consoles]
         routes: list[BaseRoute] = [*_routes((login, home_page)), *mounts]
     else:
-        consoles = [Console(settings, people, audit)]
+        consoles = [Console(settings, people, audit.of(""))]
         routes = _routes((login, *PAGES))
 
     @asynccontextmanager
