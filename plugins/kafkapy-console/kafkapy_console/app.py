@@ -37,7 +37,7 @@ from kafkapy_console.security.audit import Audit
 from kafkapy_console.security.headers import AllowedHosts, RawPath, SecurityHeaders
 from kafkapy_console.security.people import People
 from kafkapy_console.settings import Settings
-from kafkapy_console.web import not_found
+from kafkapy_console.web import OnlyWithRole, not_found
 
 __all__ = ["create_app"]
 
@@ -73,10 +73,10 @@ def create_app(settings: Settings) -> Starlette:
         consoles = [Console(each, people, audit.of(each.name), each.name) for each in settings.clusters]
         for place in (home, *consoles):
             place.all_clusters = consoles
-        mounts = [Mount(each.root, _application(each, _routes(PAGES))) for each in consoles]
+        mounts = [Mount(each.root, OnlyWithRole(_application(each, _routes(PAGES)), each)) for each in consoles]
         routes: list[BaseRoute] = [*_routes((login, home_page)), *mounts]
     else:
-        consoles = [Console(settings, people, audit)]
+        consoles = [Console(settings, people, audit.of(""))]
         routes = _routes((login, *PAGES))
 
     @asynccontextmanager
@@ -93,7 +93,7 @@ def create_app(settings: Settings) -> Starlette:
             await people.close()
             audit.close()
 
-    return _application(
+    app = _application(
         home or consoles[0],
         [Mount("/static", StaticFiles(packages=[("kafkapy_console", "static")]), name="static"), *routes],
         middleware=[
@@ -104,6 +104,9 @@ def create_app(settings: Settings) -> Starlette:
         ],
         lifespan=lifespan,
     )
+    # A redirect of /name to /name/ would tell anybody that there is a cluster of the name.
+    app.router.redirect_slashes = home is None
+    return app
 
 
 def _routes(modules: Iterable[ModuleType]) -> list[BaseRoute]:

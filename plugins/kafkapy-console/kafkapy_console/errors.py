@@ -15,6 +15,7 @@ from kafkapy.errors import (
 )
 
 __all__ = [
+    "UNEXPECTED",
     "BadInputError",
     "ConsoleError",
     "ForbiddenError",
@@ -34,6 +35,7 @@ MISSING = {
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.RESOURCE_NOT_FOUND,
 }
+UNEXPECTED = "The console met an unexpected error; its log has the details."
 AWAY = (NoBrokersAvailableError, NodeNotReadyError, KafkaConnectionError, KafkaTimeoutError)
 
 
@@ -74,7 +76,7 @@ class TooBusyError(ConsoleError):
 
 
 class RemoteServiceError(ConsoleError):
-    """The schema registry, Kafka Connect or the identity provider refused a request or is away."""
+    """A coordinator or another service (registry, Connect, identity provider) refused or is away."""
 
     status = 502
 

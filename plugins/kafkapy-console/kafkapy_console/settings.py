@@ -256,7 +256,7 @@ class Settings:
         return cls(
             **(common if clusters else common | _of_one_cluster(top, root, kafka or {})),
             name=top.text("name") or "",
-            clusters=tuple(cls(**common | _of_one_cluster(each, root, {}) | _own(each, common)) for each in clusters),
+            clusters=tuple(cls._cluster(each, root, common) for each in clusters),
             hosts=top.texts("hosts"),
             login=login.text("mode") or "none",
             users={str(name): str(value) for name, value in users.items()},
@@ -265,6 +265,16 @@ class Settings:
             oidc=_oidc(login) if "oidc" in login else None,
             roles=tuple(_role(each) for each in top.tables("role", "role", "users", "groups", "prefixes", "clusters")),
         )
+
+    @classmethod
+    def _cluster(cls, table: _Table, root: Path, common: Mapping[str, Any]) -> Settings:
+        """The settings of a [[cluster]]. Its errors name it."""
+        try:
+            return cls(**{**common, **_of_one_cluster(table, root, {}), **_own(table, common)})
+        except ConfigError as error:
+            if error.key.startswith(table.name):
+                raise
+            raise ConfigError(f"{table.name}.{error.key}", error.value, error.reason) from None
 
     def with_changes(self, **changes: Any) -> Settings:
         """A copy with other values; None leaves a value as it is. Read-only holds for all clusters."""
@@ -296,7 +306,7 @@ class _Table:
 
     def __init__(self, data: Mapping[str, Any], name: str, *known: str) -> None:
         self._data = data
-        self._name = name
+        self.name = name
         for key in data:
             if key not in known:
                 question = did_you_mean(key, known)
@@ -306,7 +316,7 @@ class _Table:
         return key in self._data
 
     def _key(self, key: str) -> str:
-        return f"{self._name}.{key}" if self._name else key
+        return f"{self.name}.{key}" if self.name else key
 
     def raw(self, key: str, kind: Any, default: Any) -> Any:
         value = self._data.get(key, default)
@@ -330,12 +340,27 @@ class _Table:
             raise ConfigError(self._key(key), str(values), "a list of texts is needed")
         return tuple(values)
 
+    def bounds(self, key: str) -> tuple[str, ...]:
+        """Texts that bind something, to everything when the key is missing. An empty list says neither."""
+        values = self.texts(key)
+        if key in self and not values:
+            raise ConfigError(self._key(key), "[]", "the list is empty: without the key there is no bound")
+        return values
+
     def table(self, key: str, *known: str) -> _Table:
         return _Table(self.raw(key, dict, {}), self._key(key), *known)
 
     def tables(self, key: str, *known: str) -> Sequence[_Table]:
         rows = self.raw(key, list, [])
-        return [_Table(row, f"{self._key(key)}[{number}]", *known) for number, row in enumerate(rows)]
+        found = []
+        for number, row in enumerate(rows):
+            where = f"{self._key(key)}[{number}]"
+            if not isinstance(row, dict):
+                raise ConfigError(where, str(row), f"a table [[{self._key(key)}]] is needed")
+            if key == "cluster" and isinstance(row.get("name"), str):
+                where += f" ({row['name']})"
+            found.append(_Table(row, where, *known))
+        return found
 
 
 def _role(table: _Table) -> RoleRule:
@@ -345,7 +370,7 @@ def _role(table: _Table) -> RoleRule:
     except KeyError:
         raise ConfigError("role.role", name, "one of viewer, editor, admin") from None
     return RoleRule(
-        level, table.texts("users"), table.texts("groups"), table.texts("prefixes"), table.texts("clusters")
+        level, table.texts("users"), table.texts("groups"), table.bounds("prefixes"), table.bounds("clusters")
     )
 
 

@@ -16,10 +16,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kafkapy.errors import KafkaError
 from kafkapy_console.console import Console
 from kafkapy_console.errors import (
+    UNEXPECTED,
     BadInputError,
     ConsoleError,
     ForbiddenError,
@@ -36,10 +38,23 @@ from kafkapy_console.settings import RESERVED, Level
 from kafkapy_console.text import FILTERS
 from kafkapy_console.version import __version__
 
-__all__ = ["Form", "Visit", "action", "failed", "local_path", "not_found", "page", "public_page", "templates"]
+__all__ = [
+    "Form",
+    "OnlyWithRole",
+    "Visit",
+    "action",
+    "failed",
+    "local_path",
+    "not_found",
+    "page",
+    "public_page",
+    "templates",
+]
 
 MOST_BODY = 8 << 20
 """Bytes of a form: a record to produce may be some megabytes."""
+SAFE = ":/%#?=@[]!$&'()*+,;"
+"""Characters that RedirectResponse keeps in an address; it quotes all others."""
 THEMES = ("light", "dark")
 SECTIONS = {
     "topics", "groups", "transactions", "acls", "rights", "users", "quotas", "tokens", "reassignments", "jobs",
@@ -150,7 +165,11 @@ class Visit:
 
     def flash(self, text: str, kind: str = "ok") -> None:
         """A sentence on top of the next page."""
-        self.session.flashes.append((kind, text))
+        self.session.flashes.append((kind, text, self.place.cluster))
+
+    def _flashed(self, text: str, cluster: str) -> str:
+        """The sentence of a flash; on a page of another cluster it names its own."""
+        return text if cluster in ("", self.place.cluster) else f"Cluster {cluster}: {text}"
 
     @property
     def is_fragment(self) -> bool:
@@ -177,7 +196,7 @@ class Visit:
             "section": self._section(),
             "settings": place.settings,
             "theme": theme if theme in THEMES else "",
-            "flashes": flashes,
+            "flashes": [(kind, self._flashed(text, cluster)) for kind, text, cluster in flashes],
             "has_registry": place.registry is not None,
             "has_connect": bool(place.connect),
             "needs_login": place.people.needs_login,
@@ -220,7 +239,7 @@ class Visit:
     def leave(self, path: str) -> Response:
         """To a page of any cluster, or of none."""
         if self.request.headers.get("HX-Request") == "true":
-            return Response(headers={"HX-Redirect": path})
+            return Response(headers={"HX-Redirect": quote(path, safe=SAFE)})
         return RedirectResponse(path, 303)
 
 
@@ -325,7 +344,7 @@ def failed(visit: Visit, error: Exception) -> Response:
     """The page of an error: a banner with a sentence, never a stack trace."""
     status = status_of(error)
     unexpected = not isinstance(error, (ConsoleError, KafkaError, ValueError))
-    text = "The console met an unexpected error; its log has the details." if unexpected else sentence(error)
+    text = UNEXPECTED if unexpected else sentence(error)
     template = "fragments/banner.html" if visit.is_fragment else "error.html"
     return visit.render(
         template, status, text=text, away=cluster_is_away(error), status=status, kind=type(error).__name__
@@ -383,12 +402,47 @@ def local_path(text: str) -> str:
 
 
 async def not_found(request: Request, error: Exception) -> Response:
-    """The page for an unknown address."""
+    """The page for an unknown address; before a login, the login."""
+    del error
+    return await _endpoint(_no_page, None)(request)
 
-    async def answer(visit: Visit) -> Response:
-        first = unquote(visit.request.url.path.strip("/").partition("/")[0])
-        if visit.place.all_clusters and not isinstance(visit.place, Console) and first not in RESERVED:
-            raise NotFoundError(f"This console has no cluster {first[:100]}.")
+
+async def _no_page(visit: Visit) -> Response:
+    path = visit.request.url.path
+    first = unquote(path.strip("/").partition("/")[0])
+    if first in RESERVED:
         raise NotFoundError("There is no such page.")
+    if visit.place.people.needs_login and not visit.session.logged_in:
+        return visit.leave("/login?next=" + quote(_here(visit.request), safe=""))
+    if visit.place.all_clusters and not isinstance(visit.place, Console):
+        if path == f"/{first}" and first in [each.cluster for each in visit.clusters]:
+            return visit.leave(f"/{first}/")
+        raise NotFoundError(f"This console has no cluster {first[:100]}.")
+    raise NotFoundError("There is no such page.")
 
-    return await _endpoint(answer, None)(request)
+
+class OnlyWithRole:
+    """Serves a cluster to people with a role in it. To others it is as unknown as a name of no cluster."""
+
+    def __init__(self, app: ASGIApp, console: Console) -> None:
+        self._app = app
+        self._console = console
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] == "http":
+            request = Request(scope)
+            if self._is_hidden_from(request):
+                response = await not_found(request, NotFoundError("hidden"))
+                await response(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _is_hidden_from(self, request: Request) -> bool:
+        people = self._console.people
+        session = people.sessions.find(request.cookies.get(cookie_name(request.url.port)))
+        if session is None:
+            # The page begins the session that the browser gets.
+            session = people.anonymous()
+            people.sessions.end(session)
+        return not session.access_in(self._console.cluster).grants

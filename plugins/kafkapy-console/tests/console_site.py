@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -29,6 +30,14 @@ def serving(settings: Settings) -> Iterator[str]:
         yield f"http://127.0.0.1:{console.ports[0]}"
     finally:
         console.stop()
+
+
+def reset_fields(page: str) -> dict[str, Any]:
+    """The fields of a preview of a reset, confirmed."""
+    targets = [unescape(each) for each in re.findall(r'name="target" value="([^"]+)"', page)]
+    kind = re.search(r'name="kind" value="([^"]*)"', page)
+    assert kind, "the page is no preview"
+    return {"target": targets, "kind": kind[1], "confirmed": "yes"}
 
 
 class Person:

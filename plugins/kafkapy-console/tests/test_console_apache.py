@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from console_site import Person, serving
+from console_site import Person, reset_fields, serving
 from interop.conftest import JAVA, with_jars
 from kafkapy_console.settings import Settings
 from peers.apache_kafka import VERSIONS, ApacheKafka
@@ -86,8 +86,7 @@ def test_the_main_actions(visitor: Person) -> None:
     visitor.send(path, {"operation": "set", "value": "3600000"}, page=path)
     assert "3600000" in visitor.get("/topics/made/configs?set=1")
     reset = "/groups/billing/reset"
-    targets = re.findall(r'name="target" value="([^"]+)"', visitor.get(f"{reset}?way=earliest"))
-    visitor.send(reset, {"target": targets, "confirmed": "yes"}, page=f"{reset}?way=earliest")
+    visitor.send(reset, reset_fields(visitor.get(f"{reset}?way=earliest")), page=f"{reset}?way=earliest")
     assert re.search(r"<dt>Lag</dt><dd>60</dd>", visitor.get("/groups/billing"))
     visitor.send("/topics/made/delete", {"name": "made"}, page="/topics/made/delete")
 
@@ -123,10 +122,10 @@ def test_a_share_group_shows_members_and_lag_and_is_reset(java: ApacheKafka, vis
     reset, deletion = "/groups/sharers/reset", "/groups/sharers/delete-offsets"
     wait_until(lambda: "1 member" not in visitor.get(reset), "the member has left")
     preview = f"{reset}?way=earliest&topic=orders&partition=0"
-    targets = re.findall(r'name="target" value="([^"]+)"', visitor.get(preview))
+    fields = reset_fields(visitor.get(preview))
     start, end, lag = _shown(visitor, "orders-0")
-    assert (targets, lag) == ([f"orders:0:{start}:0"], "0")
-    visitor.send(reset, {"target": targets, "confirmed": "yes"}, page=preview)
+    assert (fields["target"], lag) == ([f"orders:0:{start}:0"], "0")
+    visitor.send(reset, fields, page=preview)
     assert _shown(visitor, "orders-0") == ("0", end, end)
     visitor.send(deletion, {"topic": "orders"}, page=f"{deletion}?topic=orders")
     assert "The group has no offsets." in visitor.get("/groups/sharers")

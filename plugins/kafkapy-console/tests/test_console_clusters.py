@@ -164,7 +164,7 @@ def test_every_address_begins_with_the_name_of_the_cluster(
             assert parsed.inline == [], path
             waiting.extend(parsed.found)
     assert len(seen) > 30, sorted(seen)
-    assert visitor.http.get("/one").headers["location"] == f"{visitor.url}/one/"
+    assert visitor.http.get("/one").headers["location"] == "/one/"
     events = visitor.events(f"/one/topics/{name}/search?filter=true")
     records = [data for kind, data in events if kind == "record"]
     assert len(records) == 5
@@ -255,7 +255,7 @@ def test_a_role_may_be_bound_to_clusters(people: Person, topic: Callable[..., st
     assert 'href="/one/"' in page
     assert 'href="/two/"' in page
     assert 'href="/away/"' not in page
-    people.get("/away/topics", 403)
+    assert "This console has no cluster away." in people.get("/away/topics", 404)
     # A viewer of everything in one, an editor of some names in the other.
     # The console may have looked at the topics a moment before these were made.
     wait_until(lambda: name in people.get(f"/one/topics?q={name}"), "the topic is on the page")
@@ -277,7 +277,46 @@ def test_a_person_without_a_role_sees_no_cluster(people: Person) -> None:
     page = people.get("/", 403)
     for name in ("one", "two", "away"):
         assert f"/{name}/" not in page
-        people.get(f"/{name}/topics", 403)
+        people.get(f"/{name}/topics", 404)
+
+
+HIDDEN = ("", "/", "/topics", "/topics/", "/no-such-page", "/create-topic", "/topics/x/tail")
+
+
+def answers(visitor: Person, cluster: str) -> list[tuple[int, str, str]]:
+    """What tells a cluster of this name from others: status, address and banner of each answer."""
+    found = []
+    for path in HIDDEN:
+        for method in ("GET", "POST", "PUT"):
+            for headers in ({}, {"HX-Request": "true"}):
+                response = visitor.http.request(method, f"/{cluster}{path}", headers=headers)
+                onward = response.headers.get("location", response.headers.get("hx-redirect", ""))
+                title = "".join(re.findall(r"<title>.*?</title>", response.text))
+                told = f"{onward} {title} {shown(response.text)[:300]}"
+                found.append((response.status_code, path, told.replace(cluster, "NAME")))
+    return found
+
+
+def test_nobody_without_a_role_learns_the_names_of_clusters(people: Person) -> None:
+    before = answers(people, "one")
+    assert before == answers(people, "nowhere")
+    assert {status for status, _, _ in before} == {303, 200}
+    people.log_in("eve", "secret of eve")
+    refused = answers(people, "one")
+    assert refused == answers(people, "nowhere")
+    assert {status for status, _, _ in refused} == {404}
+    people.http.cookies.clear()
+    people.log_in("bob", "secret of bob")
+    assert answers(people, "away") == answers(people, "nowhere")
+    people.get("/one/no-such-page", 404)
+    assert people.http.get("/one").headers["location"] == "/one/"
+
+
+def test_a_flash_names_its_cluster_on_pages_of_others(visitor: Person) -> None:
+    for page, said in (("/one/topics", "Cluster two: Topic flashed-0 "), ("/two/topics", ">Topic flashed-1 ")):
+        name = said.split()[-1]
+        visitor.send("/two/create-topic", {"name": name, "partitions": "1"}, page="/two/create-topic")
+        assert said in visitor.get(page)
 
 
 def test_one_cluster_may_be_read_only(clusters: tuple[Settings, ...]) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from html import unescape
+from typing import Any
 
 import pytest
 from console_broker import committed, committed_or_none, read
-from console_site import Person
-from kafkapy_console.services.groups import Group, Lag, Member
+from console_site import Person, reset_fields
+from kafkapy_console.pages import group_actions
+from kafkapy_console.services.groups import Group, Groups, Lag, Member
 from kafkapy_console.services.history import GroupHistory
 from kafkapy_console.services.reasons import explained
 from waiting import wait_until
 
-from kafkapy import KafkaConsumer, KafkaProducer, TopicPartition, testing
+from kafkapy import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, testing
+from kafkapy.admin import KafkaAdminClient
 from kafkapy.errors import ProducerFencedError
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(4)]
@@ -189,8 +191,6 @@ def test_a_reset_does_what_its_preview_shows(
     with KafkaConsumer(
         bootstrap_servers=broker.bootstrap_servers, group_id=f"g-{name}", enable_auto_commit=False
     ) as reader:
-        from kafkapy import OffsetAndMetadata
-
         reader.assign([TopicPartition(name, 0), TopicPartition(name, 1)])
         reader.commit(
             {
@@ -205,13 +205,94 @@ def test_a_reset_does_what_its_preview_shows(
         assert f"<strong>{again} records are read again.</strong>" in page
     if skipped:
         assert f"<strong>{skipped} records are skipped.</strong>" in page
-    targets = [unescape(each) for each in re.findall(r'name="target" value="([^"]+)"', page)]
-    assert len(targets) == 2
-    assert "not confirmed" in person.send(path, {"target": targets}, page=f"{path}?{query}", status=400).text
-    person.send(path, {"target": targets, "confirmed": "yes"}, page=f"{path}?{query}")
+    fields = reset_fields(page)
+    assert len(fields["target"]) == 2
+    unsure = {**fields, "confirmed": ""}
+    assert "not confirmed" in person.send(path, unsure, page=f"{path}?{query}", status=400).text
+    person.send(path, fields, page=f"{path}?{query}")
     assert committed(broker, f"g-{name}", name) == (then or {0: 15, 1: 4})
-    moved = person.send(path, {"target": targets, "confirmed": "yes"}, page=f"{path}?{query}", status=400)
+    moved = person.send(path, fields, page=f"{path}?{query}", status=400)
     assert "have changed since the preview" in moved.text
+
+
+def settle(broker: testing.Broker, name: str, offsets: dict[int, int]) -> None:
+    """Commits offsets of a topic in the group g-{name}, which has no members."""
+    with KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, group_id=f"g-{name}") as reader:
+        partitions = {TopicPartition(name, number): at for number, at in offsets.items()}
+        reader.assign(list(partitions))
+        reader.commit({each: OffsetAndMetadata(at, "", -1) for each, at in partitions.items()})
+
+
+def test_a_reset_sets_nothing_that_no_preview_shows(
+    broker: testing.Broker, person: Person, topic: Callable[..., str], send: Callable[..., None]
+) -> None:
+    name = topic()
+    send(name, [b"x"] * 10)
+    settle(broker, name, {0: 4})
+    path = f"/groups/g-{name}/reset"
+    preview = f"{path}?way=earliest"
+    fields = reset_fields(person.get(preview))
+    assert fields["kind"] == "classic"
+    for offset in (11, 2**62):
+        far = {**fields, "target": f"{name}:0:4:{offset}"}
+        assert "is outside of the log" in person.send(path, far, page=preview, status=400).text
+    missing = {**fields, "target": [*fields["target"], f"{name}:7::0"]}
+    assert f"ends of the log of {name}-7 are not known" in person.send(path, missing, page=preview, status=400).text
+    for kind in ("share", ""):
+        other = {**fields, "kind": kind}
+        assert "of another kind than in the preview" in person.send(path, other, page=preview, status=400).text
+    assert committed(broker, f"g-{name}", name) == {0: 4}
+
+
+def test_offsets_before_the_log_are_not_set(
+    broker: testing.Broker, admin: KafkaAdminClient, person: Person, topic: Callable[..., str],
+    send: Callable[..., None],
+) -> None:  # fmt: skip
+    name = topic()
+    send(name, [b"x"] * 10)
+    settle(broker, name, {0: 4})
+    path = f"/groups/g-{name}/reset"
+    preview = f"{path}?way=earliest"
+    fields = reset_fields(person.get(preview))
+    admin.delete_records({TopicPartition(name, 0): 6})
+    assert "the log begins at 6 and ends at 10" in person.send(path, fields, page=preview, status=400).text
+    assert committed(broker, f"g-{name}", name) == {0: 4}
+
+
+def test_a_group_that_nobody_describes_is_not_changed(
+    broker: testing.Broker, person: Person, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+    settle(broker, name, {0: 0})
+    described = Groups.described
+
+    async def failing(self: Groups, *args: Any, **more: Any) -> list[Group]:
+        return [replace(each, error="Not now.") for each in await described(self, *args, **more)]
+
+    path = f"/groups/g-{name}"
+    fields = reset_fields(person.get(f"{path}/reset?way=earliest"))
+    monkeypatch.setattr(Groups, "described", failing)
+    text = "The coordinator does not describe the group: Not now."
+    assert text in person.get(f"{path}/reset?way=earliest", 502)
+    assert text in person.send(f"{path}/reset", fields, page="/create-topic", status=502).text
+    assert text in person.send(f"{path}/delete-offsets", {"topic": name}, page="/create-topic", status=502).text
+
+
+def test_a_large_group_has_bounded_previews(
+    broker: testing.Broker, person: Person, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(203)
+    settle(broker, name, dict.fromkeys(range(203), 0))
+    for page in (f"delete-offsets?topic={name}", "delete"):
+        shown = person.get(f"/groups/g-{name}/{page}")
+        assert shown.count(f"<tr><td>{name}-") == 200
+        assert "and 3 more" in shown
+    path = f"/groups/g-{name}/reset?way=earliest"
+    assert len(reset_fields(person.get(path))["target"]) == 203
+    monkeypatch.setattr(group_actions, "MOST_PARTITIONS", 202)
+    assert "A reset of 203 partitions is too large: 202 are the most. Choose a topic." in person.get(path, 400)
+    assert "Choose a partition." in person.get(f"{path}&topic={name}", 400)
+    person.get(f"{path}&topic={name}&partition=0")
 
 
 def test_a_group_is_deleted_when_its_name_is_typed(

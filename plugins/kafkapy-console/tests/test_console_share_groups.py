@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from html import unescape
 from typing import Any
 
 import pytest
-from console_site import Person, serving
+from console_site import Person, reset_fields, serving
 from kafkapy_console.security.passwords import hashed
 from kafkapy_console.services.groups import Group, Lag, Member
 from kafkapy_console.services.reasons import explained
@@ -22,10 +21,6 @@ from kafkapy.admin import KafkaAdminClient, SharePartitionOffset
 def starts(admin: KafkaAdminClient, name: str) -> dict[int, SharePartitionOffset]:
     found = admin.list_share_group_offsets(name)[name]
     return {each.partition: at for each, at in found.items()}
-
-
-def targets(page: str) -> list[str]:
-    return [unescape(each) for each in re.findall(r'name="target" value="([^"]+)"', page)]
 
 
 def row(page: str, partition: str) -> list[str]:
@@ -73,9 +68,7 @@ def test_a_share_group_with_members_is_not_changed(
     path = f"/groups/{name}"
     page = person.get(f"{path}/reset?way=earliest")
     assert "changes start offsets of empty groups only" in page
-    refused = person.send(
-        f"{path}/reset", {"target": targets(page), "confirmed": "yes"}, page=f"{path}/reset?way=earliest", status=400
-    )
+    refused = person.send(f"{path}/reset", reset_fields(page), page=f"{path}/reset?way=earliest", status=400)
     assert "has 1 members. Stop them first" in refused.text
     deletion = f"{path}/delete-offsets"
     assert "refuses until they have left" in person.get(f"{deletion}?topic={name}")
@@ -105,13 +98,18 @@ def test_a_reset_of_start_offsets_does_what_its_preview_shows(
     page = person.get(f"{path}?{query}&topic={name}&partition=0")
     assert text in page
     assert "Of the records after the start offsets, 1 are done already" in page
-    [target] = targets(page)
-    assert target == f"{name}:0:4:{then}"
-    assert "not confirmed" in person.send(path, {"target": target}, page=f"{path}?{query}", status=400).text
-    person.send(path, {"target": target, "confirmed": "yes"}, page=f"{path}?{query}")
+    fields = reset_fields(page)
+    assert fields["target"] == [f"{name}:0:4:{then}"]
+    unsure = {**fields, "confirmed": ""}
+    assert "not confirmed" in person.send(path, unsure, page=f"{path}?{query}", status=400).text
+    for target, text in ((f"{name}:0:4:11", "is outside of the log"), (f"{name}:9::0", "are not known")):
+        wrong = {**fields, "target": target}
+        assert text in person.send(path, wrong, page=f"{path}?{query}", status=400).text
+    assert starts(admin, name)[0].start_offset == 4
+    person.send(path, fields, page=f"{path}?{query}")
     assert f"Start offsets of 1 partitions of {name} are reset." in person.get(f"/groups/{name}")
     assert starts(admin, name)[0].start_offset == then
-    moved = person.send(path, {"target": target, "confirmed": "yes"}, page=f"{path}?{query}", status=400)
+    moved = person.send(path, fields, page=f"{path}?{query}", status=400)
     assert "have changed since the preview" in moved.text
 
 

@@ -11,7 +11,7 @@ from kafkapy.admin import MemberToRemove, OffsetSpec, OffsetTimestamp
 from kafkapy.errors import KafkaError, NoError
 from kafkapy.types import OffsetAndMetadata, TopicPartition
 from kafkapy_console.console import number
-from kafkapy_console.errors import BadInputError, MissingApiError
+from kafkapy_console.errors import BadInputError, MissingApiError, RemoteServiceError
 from kafkapy_console.pages.groups import group_of
 from kafkapy_console.services.groups import Group, Groups, Lag, log_ends
 from kafkapy_console.services.topics import Topics
@@ -24,11 +24,15 @@ __all__ = ["ROUTES"]
 
 WAYS = ("earliest", "latest", "time", "offset", "shift", "group")
 WAYS_OF_SHARE_GROUPS = ("earliest", "latest", "time")
+MOST_PARTITIONS = 10_000
+"""Partitions of one reset: the form has a field for each."""
 
 
 async def _group_with_offsets(visit: Visit) -> Group:
-    """The group of an address that the session may change. MissingApiError where its offsets are not known."""
+    """The group of an address that the session may change. ConsoleError where its offsets are not known."""
     group = await group_of(visit, Level.EDITOR)
+    if group.error is not None:
+        raise RemoteServiceError(f"The coordinator does not describe the group: {group.error}")
     if group.offsets_error is not None:
         raise MissingApiError(group.offsets_error)
     return group
@@ -48,6 +52,10 @@ async def reset_form(visit: Visit) -> Response:
     if way not in ways:
         return visit.render("group_reset.html", rows=None, again=0, skipped=0, done=0, **context)
     partitions = await _chosen(visit, group, topic, partition)
+    if len(partitions) > MOST_PARTITIONS:
+        narrower = "partition" if topic else "topic"
+        text = f"A reset of {len(partitions):,} partitions is too large: {MOST_PARTITIONS:,} are the most."
+        raise BadInputError(f"{text} Choose a {narrower}.")
     targets = await _targets(visit, way, at, partitions, group)
     committed = {each.partition: each.committed for each in group.lags}
     begin, end = await log_ends(visit.clients, partitions)
@@ -134,10 +142,13 @@ async def reset(visit: Visit, form: Form) -> Response:
         raise BadInputError(f"Group {group.id} has {len(group.members)} members. Stop them first: {_why_empty(group)}")
     for name in sorted({each.topic for each in targets} - {each.partition.topic for each in group.lags}):
         visit.require(Level.VIEWER, name)
+    if form.text("kind") != group.kind:
+        raise BadInputError(f"Group {group.id} is of another kind than in the preview. Look at it again.")
     now = {each.partition: each.committed for each in group.lags}
     moved = [each for each in targets if now.get(each) != before[each]]
     if moved:
         raise BadInputError(f"{len(moved)} offsets have changed since the preview ({moved[0]}). Look at it again.")
+    await _check_in_log(visit, targets)
     metadata = {each.partition: each.metadata for each in group.lags}
     admin = await visit.clients.admin()
     if group.is_share:
@@ -159,6 +170,17 @@ async def reset(visit: Visit, form: Form) -> Response:
         f"{'Start offsets' if group.is_share else 'Offsets'} of {len(targets)} partitions of {group.id} are reset."
     )
     return visit.redirect(f"/groups/{url_part(group.id)}")
+
+
+async def _check_in_log(visit: Visit, targets: Mapping[TopicPartition, int]) -> None:
+    """BadInputError for an offset that a preview would not show: clamped, or of a partition without a leader."""
+    begin, end = await log_ends(visit.clients, list(targets))
+    for each, offset in targets.items():
+        if each not in begin or each not in end:
+            raise BadInputError(f"The ends of the log of {each} are not known. Look at it again.")
+        if not begin[each] <= offset <= end[each]:
+            bounds = f"the log begins at {begin[each]} and ends at {end[each]}"
+            raise BadInputError(f"Offset {offset} of {each} is outside of the log: {bounds}. Look at it again.")
 
 
 def _target(text: str) -> tuple[TopicPartition, int | None, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 
 from starlette.responses import Response
 
@@ -14,6 +15,9 @@ from kafkapy_console.settings import Level
 from kafkapy_console.web import Visit, page
 
 __all__ = ["ROUTES"]
+
+OLD_S = 15.0
+"""The list renews itself every 5 s: a look of this age is an old one."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Row:
     topics: int | None = None
     under: int | None = None
     offline: int | None = None
+    age_s: float | None = None
+    """Seconds since the look, when it is old."""
 
 
 async def clusters(visit: Visit) -> Response:
@@ -41,6 +47,12 @@ async def clusters(visit: Visit) -> Response:
 
 
 def _row(console: Console, look: Look | None, access: Access) -> Row:
+    row = _state(console, look, access)
+    age_s = 0.0 if look is None else time.monotonic() - look.ended
+    return replace(row, age_s=age_s) if age_s > OLD_S else row
+
+
+def _state(console: Console, look: Look | None, access: Access) -> Row:
     if look is None:
         return Row(console, "no answer yet")
     if look.error is not None:

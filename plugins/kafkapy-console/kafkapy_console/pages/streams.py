@@ -11,13 +11,13 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from starlette.responses import Response, StreamingResponse
 
 from kafkapy.errors import KafkaError
-from kafkapy_console.errors import ConsoleError, TooBusyError, sentence
+from kafkapy_console.errors import UNEXPECTED, ConsoleError, TooBusyError, sentence
 from kafkapy_console.pages.records import Query, passing, view_of
 from kafkapy_console.pages.topics import topic_of
 from kafkapy_console.records.filters import Filter
@@ -56,7 +56,7 @@ async def search(visit: Visit) -> Response:
     return _stream(visit, _search(visit, topic, query, chosen))
 
 
-async def _search(visit: Visit, topic: Topic, query: Query, chosen: Filter | None) -> AsyncIterator[bytes]:
+async def _search(visit: Visit, topic: Topic, query: Query, chosen: Filter | None) -> AsyncGenerator[bytes]:
     viewer = view_of(visit, query.formats)
     began = told = time.monotonic()
     read = hits = 0
@@ -109,7 +109,7 @@ async def live(visit: Visit) -> Response:
     return _stream(visit, _live(visit, topic, query, chosen))
 
 
-async def _live(visit: Visit, topic: Topic, query: Query, chosen: Filter | None) -> AsyncIterator[bytes]:
+async def _live(visit: Visit, topic: Topic, query: Query, chosen: Filter | None) -> AsyncGenerator[bytes]:
     viewer = view_of(visit, query.formats)
     began = time.monotonic()
     read = hits = left_out = 0
@@ -131,17 +131,24 @@ async def _live(visit: Visit, topic: Topic, query: Query, chosen: Filter | None)
                 return
 
 
-def _stream(visit: Visit, events: AsyncIterator[bytes]) -> Response:
+def _stream(visit: Visit, events: AsyncGenerator[bytes]) -> Response:
+    people, session = visit.console.people, visit.session
+
     async def guarded() -> AsyncIterator[bytes]:
         try:
-            with visit.console.people.stream(visit.session):
-                async for each in events:
-                    yield each
+            with people.stream(session):
+                async with aclosing(events):
+                    async for each in events:
+                        # Without a login, a session is no right that could end.
+                        if people.needs_login and not people.sessions.has(session):
+                            yield event("end", "Your session has ended. Log in again.")
+                            return
+                        yield each
         except (ConsoleError, KafkaError, TooBusyError) as error:
             yield event("failure", sentence(error))
         except Exception:
             logger.exception("Stream failed")
-            yield event("failure", "The console met an unexpected error; its log has the details.")
+            yield event("failure", UNEXPECTED)
 
     return StreamingResponse(guarded(), media_type="text/event-stream", headers=HEADERS)
 

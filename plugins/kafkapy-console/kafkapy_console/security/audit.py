@@ -11,35 +11,57 @@ from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from kafkapy.errors import ConfigError
 
 __all__ = ["Audit"]
 
 KEPT = 1000
-"""The newest lines that the page of the audit log shows."""
+"""Lines that each cluster keeps for its page of the audit log."""
+KEPT_LOGINS = 200
+"""Lines without a cluster (logins). The page shows 500 lines: failed logins leave room for those of the cluster."""
 
 logger = logging.getLogger("kafkapy.console.audit")
 
 
-class Audit:
-    """Writes lines to the log `kafkapy.console.audit`, and to a file where one is set."""
+class _File:
+    """The file of a log. The logs of all clusters share it; after `close` it takes lines and drops them."""
 
-    def __init__(self, file: Path | None, cluster: str = "") -> None:
-        self._newest: deque[dict[str, Any]] = deque(maxlen=KEPT)
-        self._cluster = cluster
-        self._handle = None
-        if file is not None:
+    def __init__(self, path: Path | None) -> None:
+        self._handle: TextIO | None = None
+        if path is not None:
             try:
-                self._handle = file.open("a", encoding="utf-8", buffering=1)
+                self._handle = path.open("a", encoding="utf-8", buffering=1)
             except OSError as error:
-                raise ConfigError("audit.file", str(file), f"it cannot be written: {error.strerror}") from None
+                raise ConfigError("audit.file", str(path), f"it cannot be written: {error.strerror}") from None
+
+    def write(self, text: str) -> None:
+        if self._handle is not None:
+            self._handle.write(text)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+
+
+class Audit:
+    """Writes lines to the log `kafkapy.console.audit`, and to a file where one is set.
+
+    `of` makes the log of one cluster, which keeps its own lines. This log keeps the lines of no cluster.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = _File(file)
+        self._cluster = ""
+        self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT_LOGINS)
+        self._logins = self._kept
 
     def of(self, cluster: str) -> Audit:
-        """The same log for one of several clusters: its lines name the cluster."""
-        found = Audit(None, cluster)
-        found._newest, found._handle = self._newest, self._handle
+        """The log of one cluster; with a name, its lines name the cluster."""
+        found = Audit(None)
+        found._file, found._cluster, found._kept, found._logins = self._file, cluster, deque(maxlen=KEPT), self._kept
         return found
 
     def write(
@@ -55,19 +77,17 @@ class Audit:
             "outcome": outcome,
             **({"details": dict(details)} if details else {}),
         }
-        self._newest.appendleft(line)
+        self._kept.appendleft(line)
         text = json.dumps(line, ensure_ascii=False, default=str)
         logger.info("Audit: %s", text)
-        if self._handle is not None:
-            self._handle.write(text + "\n")
+        self._file.write(text + "\n")
 
     @property
     def newest(self) -> list[dict[str, Any]]:
-        """The newest lines first; of one of several clusters, its lines and those of no cluster (logins)."""
-        return [line for line in self._newest if line.get("cluster", self._cluster) == self._cluster]
+        """The lines of the cluster and of no cluster (logins), the newest first."""
+        others = () if self._logins is self._kept else self._logins
+        return sorted((*self._kept, *others), key=lambda line: str(line["time"]), reverse=True)
 
     def close(self) -> None:
-        """Close the file."""
-        if self._handle is not None:
-            self._handle.close()
-            self._handle = None
+        """Close the file, for the logs of all clusters."""
+        self._file.close()

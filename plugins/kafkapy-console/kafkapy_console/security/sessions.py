@@ -40,8 +40,8 @@ class Session:
     """The rights in each of several clusters. `access` has those of roles that are not bound to clusters."""
     used: float = 0.0
     begun: float = field(default_factory=time.monotonic)
-    flashes: list[tuple[str, str]] = field(default_factory=list)
-    """(kind, sentence) pairs that the next page shows."""
+    flashes: list[tuple[str, str, str]] = field(default_factory=list)
+    """(kind, sentence, cluster) of sentences that the next page shows."""
 
     def access_in(self, cluster: str) -> Access:
         """The rights in a cluster."""
@@ -64,15 +64,22 @@ class Sessions:
         session = self._people.get(session_id or "") or self._visitors.get(session_id or "")
         if session is None:
             return None
-        now = time.monotonic()
-        if now - session.used > self._lifetime_s or now - session.begun > LONGEST * self._lifetime_s:
+        if self._is_over(session):
             self.end(session)
             return None
-        session.used = now
+        session.used = time.monotonic()
         kept = self._of(session)
         kept.pop(session.id)
         kept[session.id] = session
         return session
+
+    def has(self, session: Session) -> bool:
+        """Whether a session has not ended: a look from its running stream is no use of it."""
+        return self._of(session).get(session.id) is session and not self._is_over(session)
+
+    def _is_over(self, session: Session) -> bool:
+        now = time.monotonic()
+        return now - session.used > self._lifetime_s or now - session.begun > LONGEST * self._lifetime_s
 
     def begin(
         self, user: str, access: Access, *, logged_in: bool, by_cluster: Mapping[str, Access] | None = None

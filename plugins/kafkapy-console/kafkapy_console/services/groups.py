@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from kafkapy.admin import ConsumerGroupDescription, OffsetSpec
-from kafkapy.errors import KafkaError, UnsupportedVersionError
+from kafkapy.errors import KafkaError, RetriableError, UnsupportedVersionError
 from kafkapy.types import TopicPartition
-from kafkapy_console.errors import NotFoundError, sentence
+from kafkapy_console.errors import NotFoundError, cluster_is_away, sentence
 from kafkapy_console.services.clients import Clients
 
 __all__ = ["Group", "Groups", "Lag", "Member", "log_ends"]
@@ -105,7 +105,7 @@ class Group:
     protocol_type: str = ""
     """consumer; "sr" of schema registries, "connect": their members read no partitions."""
     offsets_error: str | None = None
-    """Why the offsets of a share group are not known."""
+    """Why the offsets are not known."""
 
     @property
     def is_share(self) -> bool:
@@ -181,8 +181,12 @@ class Groups:
             if name not in groups:
                 state = str(each.get("group_state") or "Unknown")
                 groups[name] = Group(name, kinds[name], state, None, "", None, None, ())
-        offsets = await self._offsets([groups[name] for name in plain if groups[name].error is None])
-        for name, found_or_error in (await self._start_offsets([groups[name] for name in shared])).items():
+        offsets: dict[str, Mapping[TopicPartition, _Offset]] = {}
+        answers = (
+            *(await self._offsets([groups[name] for name in plain if groups[name].error is None])).items(),
+            *(await self._start_offsets([groups[name] for name in shared])).items(),
+        )
+        for name, found_or_error in answers:
             if isinstance(found_or_error, KafkaError):
                 groups[name] = replace(groups[name], offsets_error=_why_no_offsets(found_or_error))
             else:
@@ -191,12 +195,12 @@ class Groups:
         names = [str(each["group_id"]) for each in listed]
         return [replace(groups[name], lags=tuple(lags.get(name, ()))) for name in names]
 
-    async def _offsets(self, groups: Sequence[Group]) -> dict[str, dict[TopicPartition, _Offset]]:
-        """Committed offsets. A group whose offsets may not be seen has none."""
+    async def _offsets(self, groups: Sequence[Group]) -> dict[str, dict[TopicPartition, _Offset] | KafkaError]:
+        """Committed offsets, or why they are not known. A group whose offsets may not be seen has none."""
         admin = await self._clients.admin()
         found = await _each([group.id for group in groups], admin.list_group_offsets)
         return {
-            name: {}
+            name: (committed if _is_of_all(committed) else {})
             if isinstance(committed, KafkaError)
             else {each: _Offset(_known(at.offset), at.metadata) for each, at in committed.items()}
             for name, committed in found.items()
@@ -254,15 +258,24 @@ async def _each(names: Sequence[str], ask: Callable[[Sequence[str]], Awaitable[M
         return {}
     try:
         return dict(await ask(names))
-    except KafkaError:
-        # One group without permission fails the call for all: then each by itself.
-        found: dict[str, Any] = {}
-        for name in names:
-            try:
-                found |= await ask([name])
-            except KafkaError as error:
-                found[name] = error
-        return found
+    except KafkaError as error:
+        if _is_of_all(error):
+            return dict.fromkeys(names, error)
+    # One group without permission fails the call for all: then each by itself.
+    found: dict[str, Any] = {}
+    for position, name in enumerate(names):
+        try:
+            found |= await ask([name])
+        except KafkaError as error:
+            if _is_of_all(error):
+                return found | dict.fromkeys(names[position:], error)
+            found[name] = error
+    return found
+
+
+def _is_of_all(error: KafkaError) -> bool:
+    """Whether one call by group would fail as well. The client retries a retriable error until its time-out."""
+    return cluster_is_away(error) or isinstance(error, (RetriableError, UnsupportedVersionError))
 
 
 def _known(offset: int) -> int | None:
