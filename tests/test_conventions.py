@@ -82,6 +82,17 @@ def test_every_package_is_one() -> None:
     assert [shown(path) for path in directories if not (path / "__init__.py").exists()] == []
 
 
+def test_a_test_names_the_logger_whose_details_it_waits_for() -> None:
+    """The level of the root logger alone shows nothing of a logger that has a level of its own."""
+    nameless = re.compile(r"caplog\.(?:set|at)_level\((?:logging\.)?[\"']?(?:INFO|DEBUG|\d+)[\"']?\)")
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in sources(".py")
+        for match in nameless.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
 def test_tests_have_no_packages() -> None:
     assert [shown(path) for path in (ROOT / "tests").rglob("__init__.py")] == []
 

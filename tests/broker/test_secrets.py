@@ -107,7 +107,7 @@ def test_the_request_log_hides_requests_that_set_secrets(
 def test_a_broken_jaas_text_stops_the_start_without_being_shown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "kafka")
     config = sasl_config(tmp_path, {JAAS_KEY: 'org.apache.kafka.Plain required password="hunter2'})
     with pytest.raises(Exception, match="no closing quote") as caught:
         KafkaServer(config).start()

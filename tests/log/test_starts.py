@@ -34,7 +34,7 @@ def manage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Callable[..., Lo
         manager.load()
         return manager
 
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", "kafka")
     return make
 
 

@@ -126,7 +126,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_broker_writes_shows_and_answers_no_secret(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(1)
+    caplog.set_level(1, "kafkapy")
     text, secrets = cluster.text, cluster.secrets
     answers: list[Any] = []
     with cluster.admin("alice", text["alice"]) as admin:
