@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -36,8 +37,17 @@ def pytest_report_header() -> list[str]:
     return [f"tests of the console are left out without {', '.join(MISSING)}: make test-console"] if MISSING else []
 
 
+@pytest.fixture(scope="session", autouse=True)
+def descriptors() -> Iterator[None]:
+    """One process has the broker, consoles with their clients, browsers and people: more than 1,024 descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.fixture(scope="session")
-def broker() -> Iterator[testing.Broker]:
+def broker(descriptors: None) -> Iterator[testing.Broker]:
     # Records of tests are of any time: none is too old.
     with testing.Broker(auto_create_topics_enable=False, log_retention_ms=-1) as started:
         yield started
