@@ -14,9 +14,11 @@ import pytest
 
 from kafkapy._speedups.log.partition_log import PartitionLog
 from kafkapy._speedups.records import record_batch
+from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.loader import LoadReport, load_log
+from kafkapy.log.log_manager import LogManager
 from kafkapy.types import TopicPartition
 
 TP = TopicPartition("orders", 0)
@@ -112,6 +114,25 @@ class Logs:
 @pytest.fixture
 def logs(tmp_path: Path) -> Logs:
     return Logs(tmp_path)
+
+
+@pytest.fixture
+def log_manager(tmp_path: Path) -> Iterator[Callable[..., LogManager]]:
+    """Makes managers of one directory that have loaded: log_manager(scheduler, log_cleaner_threads="2")."""
+    made = []
+
+    def make(scheduler: Any, **keys: str) -> LogManager:
+        names = {"log.dirs": str(tmp_path / "logs"), "broker.id": "1"}
+        names |= {name.replace("_", "."): value for name, value in keys.items()}
+        manager = LogManager(BrokerConfig(names), scheduler=scheduler)
+        made.append(manager)
+        manager.acquire()
+        manager.load()
+        return manager
+
+    yield make
+    for manager in made:
+        manager.shutdown()
 
 
 @pytest.fixture

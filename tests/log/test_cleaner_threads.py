@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +32,8 @@ class NoScheduler:
 
 
 @pytest.fixture
-def manage(tmp_path: Path) -> Iterator[Callable[..., LogManager]]:
-    made = []
-
-    def make(**keys: str) -> LogManager:
-        names = {"log.dirs": str(tmp_path / "logs"), "broker.id": "1", "log.cleaner.backoff.ms": "10"}
-        names |= {name.replace("_", "."): value for name, value in keys.items()}
-        manager = LogManager(BrokerConfig(names), scheduler=NoScheduler())
-        made.append(manager)
-        manager.acquire()
-        manager.load()
-        return manager
-
-    yield make
-    for manager in made:
-        manager.shutdown()
+def manage(log_manager: Callable[..., LogManager]) -> Callable[..., LogManager]:
+    return lambda **keys: log_manager(NoScheduler(), **{"log_cleaner_backoff_ms": "10", **keys})
 
 
 def compacted(**overrides: str) -> LogConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,21 +55,8 @@ def scheduler() -> Scheduler:
 
 
 @pytest.fixture
-def manage(tmp_path: Path, scheduler: Scheduler) -> Iterator[Callable[..., LogManager]]:
-    made = []
-
-    def make(**keys: str) -> LogManager:
-        names = {"log.dirs": str(tmp_path / "logs"), "broker.id": "1", **INTERVALS}
-        names |= {name.replace("_", "."): value for name, value in keys.items()}
-        manager = LogManager(BrokerConfig(names), scheduler=scheduler)
-        made.append(manager)
-        manager.acquire()
-        manager.load()
-        return manager
-
-    yield make
-    for manager in made:
-        manager.shutdown()
+def manage(log_manager: Callable[..., LogManager], scheduler: Scheduler) -> Callable[..., LogManager]:
+    return lambda **keys: log_manager(scheduler, **INTERVALS, **keys)
 
 
 @pytest.mark.parametrize("reserved", ["0", "1048576"])
