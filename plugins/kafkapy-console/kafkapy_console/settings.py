@@ -341,10 +341,12 @@ class _Table:
         return tuple(values)
 
     def bounds(self, key: str) -> tuple[str, ...]:
-        """Texts that bind something, to everything when the key is missing. An empty list says neither."""
+        """Texts that bind something, to everything when the key is missing. An empty list or text says neither."""
         values = self.texts(key)
-        if key in self and not values:
-            raise ConfigError(self._key(key), "[]", "the list is empty: without the key there is no bound")
+        if key in self and not all(values or ("",)):
+            raise ConfigError(
+                self._key(key), list(values), "nothing in it may be empty: without the key there is no bound"
+            )
         return values
 
     def table(self, key: str, *known: str) -> _Table:

@@ -235,6 +235,7 @@ CLUSTER = {"name": "one", "kafka": {"bootstrap.servers": "a:9092"}}
     [
         ({"role": [{"role": "admin", "clusters": []}], "cluster": [CLUSTER]}, "role[0].clusters"),
         ({"role": [{"role": "admin", "prefixes": []}], "cluster": [CLUSTER]}, "role[0].prefixes"),
+        ({"role": [{"role": "admin", "prefixes": ["a.", ""]}], "cluster": [CLUSTER]}, "role[0].prefixes"),
         ({"cluster": [1]}, "cluster[0]"),
         ({"role": ["admin"]}, "role[0]"),
         ({"cluster": [CLUSTER, {"name": "two"}]}, "cluster[1] (two).kafka.bootstrap.servers"),

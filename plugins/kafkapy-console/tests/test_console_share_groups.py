@@ -16,6 +16,8 @@ from waiting import wait_until
 
 from kafkapy import KafkaShareConsumer, TopicPartition, testing
 from kafkapy.admin import KafkaAdminClient, SharePartitionOffset
+from kafkapy.clients.admin.share_groups import ShareGroupOffsetAdmin
+from kafkapy.errors import KafkaError, KafkaTimeoutError, UnsupportedVersionError
 
 
 def starts(admin: KafkaAdminClient, name: str) -> dict[int, SharePartitionOffset]:
@@ -194,31 +196,39 @@ def test_roles_and_read_only_hold_for_start_offsets(
     assert starts(admin, name) == before
 
 
-def test_brokers_without_offsets_of_share_groups_are_told(
+@pytest.mark.parametrize(
+    ("error", "text", "status"),
+    [
+        (
+            UnsupportedVersionError("no such API"),
+            "The brokers do not tell offsets of share groups: Apache Kafka has this API (KIP-932) since version 4.1.",
+            501,
+        ),
+        (KafkaTimeoutError("no answer in time"), "No answer in time.", 502),
+    ],
+    ids=["missing", "late"],
+)
+def test_why_the_offsets_of_a_share_group_are_not_known_is_told(
     broker: testing.Broker, admin: KafkaAdminClient, monkeypatch: pytest.MonkeyPatch,
-    queue: Callable[..., tuple[str, KafkaShareConsumer]],
+    queue: Callable[..., tuple[str, KafkaShareConsumer]], error: KafkaError, text: str, status: int,
 ) -> None:  # fmt: skip
-    from kafkapy.clients.admin.share_groups import ShareGroupOffsetAdmin
-    from kafkapy.errors import UnsupportedVersionError
-
     name, _ = queue()
 
     async def missing(self: Any, group_specs: Any) -> Any:
-        raise UnsupportedVersionError("no such API")
+        raise error
 
-    text = "The brokers do not tell offsets of share groups: Apache Kafka has this API (KIP-932) since version 4.1."
     monkeypatch.setattr(ShareGroupOffsetAdmin, "list_share_group_offsets", missing)
     with serving(Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})) as url:
         visitor = Person(url)
         page = visitor.get(f"/groups/{name}")
-        assert f'<li class="warn">{text}</li>' in page
+        assert re.search(rf'<li class="warn">[^<]*{re.escape(text)}', page)
         assert f"worker-of-{name}" in page
         assert "<dt>Lag</dt><dd>–</dd>" in page
         assert text in visitor.get(f"/groups?q={name}")
-        assert text in visitor.get(f"/groups/{name}/reset?way=earliest", 501)
-        assert text in visitor.get(f"/groups/{name}/delete-offsets?topic={name}", 501)
+        assert text in visitor.get(f"/groups/{name}/reset?way=earliest", status)
+        assert text in visitor.get(f"/groups/{name}/delete-offsets?topic={name}", status)
         fields = {"target": f"{name}:0:4:0", "confirmed": "yes"}
-        assert text in visitor.send(f"/groups/{name}/reset", fields, page=f"/groups/{name}/delete", status=501).text
+        assert text in visitor.send(f"/groups/{name}/reset", fields, page=f"/groups/{name}/delete", status=status).text
         visitor.close()
     assert starts(admin, name)
 

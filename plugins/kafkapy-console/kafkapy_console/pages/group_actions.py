@@ -34,7 +34,7 @@ async def _group_with_offsets(visit: Visit) -> Group:
     if group.error is not None:
         raise RemoteServiceError(f"The coordinator does not describe the group: {group.error}")
     if group.offsets_error is not None:
-        raise MissingApiError(group.offsets_error)
+        raise (MissingApiError if group.misses_api else RemoteServiceError)(group.offsets_error)
     return group
 
 

@@ -106,6 +106,8 @@ class Group:
     """consumer; "sr" of schema registries, "connect": their members read no partitions."""
     offsets_error: str | None = None
     """Why the offsets are not known."""
+    misses_api: bool = False
+    """Whether the brokers have no API that tells them."""
 
     @property
     def is_share(self) -> bool:
@@ -188,7 +190,9 @@ class Groups:
         )
         for name, found_or_error in answers:
             if isinstance(found_or_error, KafkaError):
-                groups[name] = replace(groups[name], offsets_error=_why_no_offsets(found_or_error))
+                missing = isinstance(found_or_error, UnsupportedVersionError)
+                text = NO_START_OFFSETS if missing else sentence(found_or_error)
+                groups[name] = replace(groups[name], offsets_error=text, misses_api=missing)
             else:
                 offsets[name] = found_or_error
         lags = await self._lags({name: groups[name] for name in offsets}, offsets, with_begin)
@@ -250,6 +254,10 @@ class _Offset(NamedTuple):
 
 
 NO_OFFSET = _Offset(None)
+NO_START_OFFSETS = (
+    "The brokers do not tell offsets of share groups: Apache Kafka has this API (KIP-932) since version 4.1."
+)
+"""Each broker that the client knows tells offsets of the other kinds."""
 
 
 async def _each(names: Sequence[str], ask: Callable[[Sequence[str]], Awaitable[Mapping[str, Any]]]) -> dict[str, Any]:
@@ -280,12 +288,6 @@ def _is_of_all(error: KafkaError) -> bool:
 
 def _known(offset: int) -> int | None:
     return offset if offset >= 0 else None
-
-
-def _why_no_offsets(error: KafkaError) -> str:
-    if isinstance(error, UnsupportedVersionError):
-        return "The brokers do not tell offsets of share groups: Apache Kafka has this API (KIP-932) since version 4.1."
-    return sentence(error)
 
 
 async def log_ends(
