@@ -48,11 +48,11 @@ def write_task(
     if first is None:
         return result
     session = SinkSession.connected(options.kafka)
-    session.run(require_current(session.client, plan))
     with task_ids.lent(plan.sink, plan.driver, reuse=not plan.lost) as name:
         transactional_id = f"{plan.sink}-{name}"
         logger.debug("Attempt %d of partition %d of batch %d writes as %s", attempt, partition, batch, transactional_id)
         with _initialized(session, options, schema, plan, transactional_id) as writer:
+            session.run(require_current(session.client, plan))
             handle = _write(writer, name, partition, chain([first], batches))
     return replace(result, handle=handle, rows=handle.rows, checksum=handle.checksum)
 

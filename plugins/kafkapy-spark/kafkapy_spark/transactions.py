@@ -247,11 +247,21 @@ class TransactionClient(AdminCore):
 
     async def find_open(self, pattern: re.Pattern[str], timeout_ms: int | None = None) -> list[OpenTransaction]:
         """The transactions that are open and whose whole id matches. `pattern` is one that RE2 has too. KafkaError."""
+        ongoing = TransactionState.ONGOING
+        found = await self.find(pattern, [ongoing], timeout_ms)
+        return [each for each, description in found.items() if description.state is ongoing]
+
+    async def find(
+        self, pattern: re.Pattern[str], states: Iterable[TransactionState] = (), timeout_ms: int | None = None
+    ) -> dict[OpenTransaction, TransactionDescription]:
+        """The last producers of the ids that match as a whole, sorted, and what is known of them. states: those that
+        are listed, none for all; an id may have left them since. KafkaError."""
         deadline = self.deadline(timeout_ms)
+        filters = [each.value for each in states]
 
         def build(version: int) -> ListTransactionsRequest:
             return ListTransactionsRequest(
-                state_filters=[TransactionState.ONGOING.value],
+                state_filters=filters,
                 producer_id_filters=[],
                 transactional_id_pattern=pattern.pattern if version >= FIRST_WITH_PATTERN else None,
             )
@@ -265,14 +275,14 @@ class TransactionClient(AdminCore):
         nodes = sorted(await self.brokers())
         listed = await asyncio.gather(*(self.one(self.at_node(node), ask, deadline) for node in nodes))
         ids = {each for found in listed for each in found if pattern.fullmatch(each)}
-        if not ids:
-            return []
-        described = await self._describe(ids)
-        return [
-            OpenTransaction(name, PreparedTxnState(found.producer_id, found.producer_epoch, self._version_of(found)))
+        described = await self._describe(ids) if ids else {}
+        return {
+            OpenTransaction(
+                name, PreparedTxnState(found.producer_id, found.producer_epoch, self._version_of(found))
+            ): found
             for name, found in sorted(described.items())
-            if isinstance(found, TransactionDescription) and found.state is TransactionState.ONGOING
-        ]
+            if isinstance(found, TransactionDescription)
+        }
 
     def _version_of(self, found: TransactionDescription) -> int:
         """The version to end a transaction by whose beginning was not seen: the cluster's."""

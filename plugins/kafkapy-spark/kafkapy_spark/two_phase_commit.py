@@ -4,13 +4,14 @@ A sink has a name, and a driver: whoever holds the newest epoch of the transacti
 
 1. `begin` (driver)   takes a new epoch, which fences drivers before it; reads the sink's last decision and carries it
                       out as far as that was not done; aborts what dead tasks have left open.
-2. a task             sums its rows up if its batch is decided; else it writes in a transaction of an id that no other
-                      process has (see task_ids), which it leaves open, and returns a handle of.
+2. a task             sums its rows up if its batch is decided; else it takes an id that no other process has (see
+                      task_ids), sees that its driver is the newest, and writes in a transaction, which it leaves open
+                      and returns a handle of.
 3. `commit` (driver)  writes the decision in a transaction of its epoch; sees that every transaction is still open and
                       lasts long enough; commits the decision: THE COMMIT POINT. Then commits the transactions and
                       writes that this is done. A batch that was decided is done if it has the same rows.
 4. `abort` (driver)   ends what the driver has not decided, and looks: what is decided is carried out; else the tasks'
-                      transactions are aborted.
+                      transactions are aborted, and their ids fenced.
 
 A decision takes at most `decision_ms`, by this client's clock and by the driver's transaction.timeout.ms, and is taken
 only if its transactions last for twice that. What the coordinator does not tell of a transaction that was decided on
@@ -26,6 +27,7 @@ Nothing here knows of Spark.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -72,6 +74,7 @@ OF_TIMEOUT: Final = 4
 TAKEN_OVER_MS: Final = 1_000
 """The timeout of a driver that only takes over, and begins no transaction."""
 SWEEP_TIMEOUT_MS: Final = 10_000
+FENCED_AT_ONCE: Final = 1_000
 
 
 def decision_ms(timeout_ms: int) -> int:
@@ -85,8 +88,8 @@ def driver_transactional_id(sink: str) -> str:
 
 
 async def require_current(client: TransactionClient, plan: SinkPlan) -> None:
-    """SupersededError for a task that begins when its driver is not the newest any more: what it wrote would be
-    aborted. KafkaError."""
+    """SupersededError for a task that begins when its driver is not the newest any more: nobody would end what it
+    wrote. Asked when the task has its id: a driver that comes later sees the id, and fences it. KafkaError."""
     if await client.current(driver_transactional_id(plan.sink)) != (
         plan.driver.producer_id,
         plan.driver.producer_epoch,
@@ -229,9 +232,43 @@ class SinkDriver:
 
     async def find_open(self) -> list[OpenTransaction]:
         """Every transaction of the sink's tasks that is open. KafkaError."""
+        return await self.client.find_open(self._tasks, SWEEP_TIMEOUT_MS)
+
+    @property
+    def _tasks(self) -> re.Pattern[str]:
+        """Transactional ids of the sink's tasks."""
         name = re.sub(r"[][\\.^$*+?{}()|]", r"\\\g<0>", self.sink)  # as RE2 takes it
-        pattern = re.compile(f"{name}-{task_ids.PATTERN}")
-        return await self.client.find_open(pattern, SWEEP_TIMEOUT_MS)
+        return re.compile(f"{name}-{task_ids.PATTERN}")
+
+    async def fence(self, driver: PreparedTxnState, keep: Decision | None = None) -> None:
+        """Keeps tasks that have a transactional id from beginning a transaction: Spark gives up tasks that go on, and
+        perhaps no driver comes that would sweep. A task that gets its id later finds that its driver was replaced
+        (require_current).
+
+        Only while this driver is the newest, as for `sweep`. An id is fenced once after each use; one whose tasks have
+        so short a timeout themselves need not be. An error is a warning.
+        """
+        kept = {each.transaction(self.sink).transactional_id for each in keep.handles} if keep is not None else set()
+        try:
+            known = await self.client.find(self._tasks, timeout_ms=SWEEP_TIMEOUT_MS)
+            wanted = [
+                each
+                for each, found in known.items()
+                if found.transaction_timeout_ms != TAKEN_OVER_MS and each.transactional_id not in kept
+            ]
+            if not wanted or await self.client.current(self.transactional_id) != driver[:2]:
+                return
+            for at in range(0, len(wanted), FENCED_AT_ONCE):
+                await asyncio.gather(*map(self._fence, wanted[at : at + FENCED_AT_ONCE]))
+        except KafkaError as error:
+            logger.warning("Tasks of the sink %s that go on could not be fenced: %s", self.sink, error)
+
+    async def _fence(self, task: OpenTransaction) -> None:
+        try:
+            await self.client.initialize(task.transactional_id, TAKEN_OVER_MS, task.state)
+        except KafkaError as error:
+            if not is_over(error):
+                raise
 
     # --- 3 ----------------------------------------------------------------------------------------------------------
 
@@ -417,6 +454,7 @@ class SinkDriver:
         await self.client.end_all(mine - decided, committed=False)
         if current is not None:
             await self.sweep(current, keep=state.unfinished)
+            await self.fence(current, keep=state.unfinished)
         return written
 
     async def _take_back(self, own: PreparedTxnState) -> PreparedTxnState | None:

@@ -155,10 +155,10 @@ class Query:
         if result.meaning is Meaning.COMPARED or (result.replayed and partition not in plan.lost):
             return result
         client = Actor(self.client, fault)
-        await require_current(client, plan)
         worker = self.idle.pop() if self.idle else TaskIds()
         with worker.lent(self.sink, plan.driver, reuse=not plan.lost) as name:
             state = await client.initialize_task(f"{self.sink}-{name}", plan.timeout_ms, self.two_phase)
+            await require_current(client, plan)
             records: Mapping[bytes, bytes | None] = {row: row for row in rows}
             place = TopicPartition(self.topic, self.random.randrange(self.partitions))
             offset = await client.append(place, records, OpenTransaction(f"{self.sink}-{name}", state))

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 from exactly_once_faults import TIMEOUT_MS, Cluster, Crash, Query
+from kafkapy_spark.record_writer import RecordWriter
 from kafkapy_spark.sink_identity import transaction_timeout_ms
 from kafkapy_spark.sink_plan import SinkPlan, TaskResult
-from kafkapy_spark.two_phase_commit import SupersededError
+from kafkapy_spark.transactions import OpenTransaction, is_over
+from kafkapy_spark.two_phase_commit import TAKEN_OVER_MS, SupersededError
 from sink_rows import Rows
 from sink_rows import cluster as cluster
 
-from kafkapy.errors import IllegalArgumentError, KafkaTimeoutError
+from kafkapy.errors import IllegalArgumentError, KafkaError, KafkaTimeoutError
+from kafkapy.types import TopicPartition
 
 
 async def results_of(query: Query, batch: int) -> list[TaskResult]:
@@ -160,6 +163,96 @@ def test_its_abort_without_a_plan_ends_nothing(cluster: Cluster, protocol: int, 
             await decide_and_die(query, newer)
             await late()
             assert await open_of(query, newer) == transactions(query, newer)
+
+    cluster.run(work())
+    query.done = 1
+    cluster.run(query.run_on())
+    cluster.check()
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["with an id", "with a transaction"])
+def test_a_task_that_goes_on_behind_an_abort_begins_nothing(cluster: Cluster, protocol: int, begun: bool) -> None:
+    """Nobody would end it: a batch write has no next driver."""
+    query = cluster.query(1)
+
+    async def work() -> None:
+        plan = await query.driver().begin(TIMEOUT_MS)
+        client, name = query.client, f"{query.sink}-{'0' * 16}-0"
+        task = OpenTransaction(name, await client.initialize(name, TIMEOUT_MS))
+        places = [TopicPartition(cluster.topic, number) for number in range(2)]
+        if begun:
+            await client.append(places[0], {b"x": b"x"}, task)
+        await query.driver().abort([None], plan)
+        assert (await client.described(name)).transaction_timeout_ms == TAKEN_OVER_MS
+        with pytest.raises(KafkaError) as raised:
+            await client.append(places[1], {b"x": b"x"}, task)
+        assert is_over(raised.value)
+        assert await query.driver().find_open() == []
+
+    cluster.run(work())
+    cluster.run(query.run_on())
+    cluster.check()
+
+
+def test_a_task_without_an_id_finds_that_it_was_aborted(cluster: Cluster, protocol: int) -> None:
+    """It asks when it has its id, which the abort did not see."""
+    rows = Rows(cluster)
+    plan = rows.plan()
+    initialized = RecordWriter.__enter__
+
+    def aborted(writer: RecordWriter) -> RecordWriter:
+        cluster.run(rows.query.driver().abort([None], plan))
+        return initialized(writer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RecordWriter, "__enter__", aborted)
+        with pytest.raises(SupersededError, match="has begun after"):
+            rows.task(plan, 0, [b"1"])
+    assert cluster.run(rows.query.driver().find_open()) == []
+    cluster.run(rows.query.run_on())
+    cluster.check()
+
+
+def test_an_abort_fences_each_use_of_an_id_once(cluster: Cluster, protocol: int) -> None:
+    query = cluster.query(1)
+    fenced: list[str] = []
+
+    async def seen(request: str, answered: bool) -> None:
+        if answered:
+            fenced.append(request)
+
+    async def work() -> None:
+        for ids in (2, 0):
+            plan = await query.driver().begin(TIMEOUT_MS)
+            results = [await query.task(plan, 0, at, [b"%d" % at]) for at in range(ids)]
+            fenced.clear()
+            await query.driver(seen).abort(results, plan)
+            assert fenced.count("InitProducerId") == 1 + ids, "the driver's and the tasks'"
+
+    cluster.run(work())
+    cluster.run(query.run_on())
+    cluster.check()
+
+
+def test_an_abort_fences_no_task_of_a_newer_driver(cluster: Cluster, protocol: int) -> None:
+    """One that begins between the abort's look at the ids and its look at the driver."""
+    query = cluster.query(1)
+
+    async def work() -> None:
+        old = await results_of(query, 0)
+        newer: list[list[TaskResult]] = []
+        lists = 0
+
+        async def replaced(request: str, answered: bool) -> None:
+            nonlocal lists
+            lists += request == "ListTransactions" and not answered
+            if lists == 2 and not newer:
+                newer.append([])
+                newer[0] = await results_of(query, 0)
+
+        await query.driver(replaced).abort(old)
+        assert await open_of(query, newer[0]) == transactions(query, newer[0]) != set()
+        await query.driver().commit(newer[0])
 
     cluster.run(work())
     query.done = 1
