@@ -103,7 +103,7 @@ class _AskedIsrs:
     broker_id: int
     broker_epoch: int
     changes: Sequence[IsrChange]
-    knows_ineligible: bool
+    version: int
     altered: AlteredPartitions = field(default_factory=dict)
     error: errors.KafkaError | None = None
     done: bool = False
@@ -529,14 +529,18 @@ class KafkaController:
     # --- requests of brokers ------------------------------------------------------------------------------------------
 
     async def alter_partitions(
-        self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange], knows_ineligible: bool = True
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        changes: Sequence[IsrChange],
+        version: int = alter_partition.LAST_VERSION,
     ) -> AlteredPartitions:
         """Change ISRs as their leaders ask.
 
-        The result holds the new state of each partition, or an error. `knows_ineligible`: whether the leader knows
-        INELIGIBLE_REPLICA. STALE_BROKER_EPOCH, NOT_CONTROLLER.
+        The result holds the new state of each partition, or an error. `version`: of the request. STALE_BROKER_EPOCH,
+        NOT_CONTROLLER.
         """
-        asked = _AskedIsrs(broker_id, broker_epoch, changes, knows_ineligible)
+        asked = _AskedIsrs(broker_id, broker_epoch, changes, version)
         self._asked_isrs.append(asked)
         try:
             await self.submit(alter_partition.NAME, lambda: self._alter_partitions(asked))
@@ -557,7 +561,7 @@ class KafkaController:
         for each in waiting:
             try:
                 each.altered = await alter_partition.run(
-                    self.current, each.broker_id, each.broker_epoch, each.changes, each.knows_ineligible
+                    self.current, each.broker_id, each.broker_epoch, each.changes, each.version
                 )
             except errors.KafkaError as error:
                 each.error = error

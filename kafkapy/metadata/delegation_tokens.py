@@ -1,6 +1,6 @@
 """The nodes of delegation tokens, in Kafka's layout.
 
-    /delegation_token/tokens/<id>                       the token without its secret; JSON of version 3
+    /delegation_token/tokens/<id>                       the token without its secret; JSON of version 1, or 3
     /delegation_token/token_changes/token_change_<seq>  the id of a changed token
 
 Source: kafka.zk.DelegationTokenInfoZNode and kafka.server.DelegationTokenManagerZk.
@@ -18,8 +18,9 @@ from kafkapy.security.principal import KafkaPrincipal
 TOKENS: Final = "/delegation_token/tokens"
 TOKEN_CHANGES: Final = "/delegation_token/token_changes"
 TOKEN_CHANGE: Final = "token_change_"
-VERSION: Final = 3
-FIRST_WITH_REQUESTER: Final = 3
+WITHOUT_REQUESTER: Final = 1
+"""The only version that brokers before 3.3 read."""
+WITH_REQUESTER: Final = 3
 
 
 def token_path(token_id: str) -> str:
@@ -28,11 +29,12 @@ def token_path(token_id: str) -> str:
 
 
 def encode_token(token: TokenInformation) -> bytes:
-    """A token, encoded in version 3."""
+    """A token, encoded in version 3 where somebody else than the owner has asked for it, else in version 1."""
+    is_own = token.requester == token.owner
     value = {
-        "version": VERSION,
+        "version": WITHOUT_REQUESTER if is_own else WITH_REQUESTER,
         "owner": sanitize(str(token.owner)),
-        "tokenRequester": sanitize(str(token.requester)),
+        **({} if is_own else {"tokenRequester": sanitize(str(token.requester))}),
         "renewers": [sanitize(str(each)) for each in token.renewers],
         "issueTimestamp": token.issue_timestamp,
         "maxTimestamp": token.max_timestamp,
@@ -47,13 +49,13 @@ def decode_token(data: bytes) -> TokenInformation:
     try:
         value: dict[str, Any] = json.loads(data)
         version = value["version"]
-        if not 0 < version <= VERSION:
+        if not 0 < version <= WITH_REQUESTER:
             raise ValueError(f"the version {version} is not supported")
         owner = _principal(value["owner"])
         return TokenInformation(
             token_id=str(value["tokenId"]),
             owner=owner,
-            requester=_principal(value["tokenRequester"]) if version >= FIRST_WITH_REQUESTER else owner,
+            requester=_principal(value["tokenRequester"]) if version >= WITH_REQUESTER else owner,
             renewers=tuple(map(_principal, value["renewers"])),
             issue_timestamp=int(value["issueTimestamp"]),
             max_timestamp=int(value["maxTimestamp"]),

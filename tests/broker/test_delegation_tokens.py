@@ -115,6 +115,11 @@ def test_the_node_is_kafkas() -> None:
             "tokenId": made.token_id,
         }
         assert decode_token(data) == made
+        own = await one.create(ALICE, ALICE, [], 5000)
+        data, _ = await store.get(f"/delegation_token/tokens/{own.token_id}")
+        value = json.loads(data)
+        assert (value["version"], "tokenRequester" in value) == (1, False), "brokers before 3.3 read no other version"
+        assert decode_token(data) == own
 
     with_managers(1, test)
 

@@ -262,8 +262,10 @@ class SeveralBrokers:
         state: PartitionState = self.context.leadership[partition]
         return state
 
-    async def alter_isr(self, partition: TopicPartition, /, isr: tuple[int, ...], **fields: Any) -> Any:
-        """The leader asks for an ISR; the controller's answer."""
+    async def alter_isr(
+        self, partition: TopicPartition, /, isr: tuple[int, ...], version: int = 3, **fields: Any
+    ) -> Any:
+        """The leader asks for an ISR, in a version of the request; the controller's answer."""
         state = self.state(partition)
         leader = self[state.leader]
         change = IsrChange(
@@ -276,7 +278,8 @@ class SeveralBrokers:
                 **fields,
             }
         )
-        answers = await self.active.controller.alter_partitions(leader.id, leader.controller.broker_epoch, [change])
+        epoch = leader.controller.broker_epoch
+        answers = await self.active.controller.alter_partitions(leader.id, epoch, [change], version)
         (answer,) = answers.values()
         await self.settled()
         return answer

@@ -202,6 +202,24 @@ def test_a_dead_or_stopping_broker_gets_into_no_isr() -> None:
         assert await cluster.active.controller.controlled_shutdown(2, epoch) == set()
         assert cluster.state(T0).isr == (0,)
         assert await cluster.alter_isr(T0, (0, 2)) is ErrorCode.INELIGIBLE_REPLICA
+        assert await cluster.alter_isr(T0, (0, 2), version=1) is ErrorCode.OPERATION_NOT_ATTEMPTED
+
+    run_several(test)
+
+
+def test_a_leader_that_never_asks_again_gets_a_dead_broker_into_the_isr() -> None:
+    """Leaders of Kafka 2.7 to 3.1 would change no ISR of the partition any more."""
+
+    async def test(cluster: SeveralBrokers) -> None:
+        await create(cluster, {0: [0, 1, 2]})
+        await cluster.kill(1)
+        assert cluster.state(T0).isr == (0, 2)
+        assert (await cluster.alter_isr(T0, (0, 2, 1), version=0)).isr == (0, 2, 1)
+        assert (await cluster.alter_isr(T0, (0, 2), version=0)).isr == (0, 2)
+        assert await cluster.alter_isr(T0, (0, 2, 9), version=0) is ErrorCode.OPERATION_NOT_ATTEMPTED
+        with pytest.raises(errors.NotControllerError):
+            await cluster.alter_isr(T0, (0, 2), version=0, leader_epoch=7)
+        assert cluster.state(T0).isr == (0, 2)
 
     run_several(test)
 

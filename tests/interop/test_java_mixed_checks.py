@@ -72,6 +72,9 @@ KEYS = {
     "delegation.token.master.key": "the secret of the tokens",
 }
 """What the check of ACLs, users and tokens needs; the brokers talk to each other without it."""
+LAG = {"2.8": {"replica.lag.time.max.ms": "30000"}}
+"""Leaders of 2.8 lose an ISR change that follows one to a controller that does not answer (KAFKA-12686), so they leave
+it to the next controller to take a stopped one out of the ISRs."""
 
 
 def prepare(member: Member | JavaMember) -> None:
@@ -90,7 +93,8 @@ def with_login(member: Member | JavaMember) -> str:
 @pytest.fixture(scope="module", params=RELEASES)
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     place = tmp_path_factory.mktemp("mixed")
-    with mixed_cluster(place, request.param, (1, 2), count=2, overrides=KEYS, prepare=prepare) as cluster:
+    keys = KEYS | LAG.get(request.param, {})
+    with mixed_cluster(place, request.param, (1, 2), count=2, overrides=keys, prepare=prepare) as cluster:
         cluster.create_topic("before", PARTITIONS, 2, min_insync_replicas="1")
         send(cluster, "before", range(100))
         cluster.add()
@@ -326,16 +330,18 @@ def test_5_a_controlled_shutdown_moves_leaders_before_the_end(cluster: Cluster, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_6_topics_with_a_dead_broker(cluster: Cluster, kind: str) -> None:
+    # A Java broker that was dead when a partition moved away takes its log for that of a later topic of the name.
+    kept = f"kept-{kind}"
     make_controller(cluster, kinds(cluster)[kind])
     controller = cluster.controller()
     cluster.create_topic("doomed", PARTITIONS, 4)
-    cluster.create_topic("kept", PARTITIONS, 3)
-    send(cluster, "kept", range(100))
+    cluster.create_topic(kept, PARTITIONS, 3)
+    send(cluster, kept, range(100))
     dead = next(each for each in cluster.members if type(cluster[each]).__name__ != kind)
     cluster[dead].kill()
     live = [each for each in cluster.members if each != dead]
     wait_until(
-        lambda: all(dead not in each["isr_nodes"] for each in cluster.describe(["kept"])["kept"]),
+        lambda: all(dead not in each["isr_nodes"] for each in cluster.describe([kept])[kept]),
         "the dead broker is out of the ISR",
     )
     with cluster.admin() as admin:
@@ -343,11 +349,11 @@ def test_6_topics_with_a_dead_broker(cluster: Cluster, kind: str) -> None:
         admin.delete_topics(["doomed"], raise_errors=False, timeout_ms=5000)
         admin.elect_leaders("preferred", raise_errors=False)
     cluster.wait_until_in_sync(["late"])
-    reassign(cluster, "kept", {number: live[number % 3 :] + live[: number % 3] for number in range(PARTITIONS)})
+    reassign(cluster, kept, {number: live[number % 3 :] + live[: number % 3] for number in range(PARTITIONS)})
     with cluster.admin() as admin:
-        admin.elect_leaders("preferred", {"kept": range(PARTITIONS)}, raise_errors=False)
+        admin.elect_leaders("preferred", {kept: range(PARTITIONS)}, raise_errors=False)
     wanted = [live[number % 3] for number in range(PARTITIONS)]
-    wait_until(lambda: leaders(cluster, "kept") == wanted, "the preferred replicas lead")
+    wait_until(lambda: leaders(cluster, kept) == wanted, "the preferred replicas lead")
     with zookeeper(cluster) as client:
         assert client.exists("/brokers/topics/doomed"), "a topic with a replica on a dead broker waits"
         assert cluster.controller() == controller
@@ -360,9 +366,9 @@ def test_6_topics_with_a_dead_broker(cluster: Cluster, kind: str) -> None:
         wait_until(
             lambda places=places: not [path for place in places for path in place.glob("doomed-*")], "the files go too"
         )
-    assert read(cluster, "kept", 100) == list(range(100))
+    assert read(cluster, kept, 100) == list(range(100))
     assert "doomed" not in check_descriptions(cluster)
-    check_replicas(cluster, "kept")
+    check_replicas(cluster, kept)
 
 
 @pytest.mark.parametrize("broken", [3, 1], ids=KINDS)

@@ -146,6 +146,10 @@ cdef extern from "<openssl/x509.h>" nogil:
     X509_CRL* d2i_X509_CRL(X509_CRL**, const unsigned char**, long)
     void X509_CRL_free(X509_CRL*)
 
+cdef extern from "<openssl/core.h>" nogil:
+    ctypedef struct OSSL_PARAM:
+        pass
+
 cdef extern from "<openssl/evp.h>" nogil:
     ctypedef struct EVP_PKEY:
         pass
@@ -157,9 +161,21 @@ cdef extern from "<openssl/evp.h>" nogil:
         pass
     EVP_PKEY* d2i_AutoPrivateKey(EVP_PKEY**, const unsigned char**, long)
     void EVP_PKEY_free(EVP_PKEY*)
-    const EVP_MD* EVP_sha256()
-    const EVP_MD* EVP_sha512()
-    const EVP_MD* EVP_shake256()
+    ctypedef struct EVP_MAC:
+        pass
+    ctypedef struct EVP_MAC_CTX:
+        pass
+    ctypedef struct OSSL_LIB_CTX:
+        pass
+    EVP_MD* EVP_MD_fetch(OSSL_LIB_CTX*, const char*, const char*)
+    EVP_MAC* EVP_MAC_fetch(OSSL_LIB_CTX*, const char*, const char*)
+    void EVP_MAC_free(EVP_MAC*)
+    EVP_MAC_CTX* EVP_MAC_CTX_new(EVP_MAC*)
+    EVP_MAC_CTX* EVP_MAC_CTX_dup(const EVP_MAC_CTX*)
+    void EVP_MAC_CTX_free(EVP_MAC_CTX*)
+    int EVP_MAC_init(EVP_MAC_CTX*, const unsigned char*, size_t, const OSSL_PARAM*)
+    int EVP_MAC_update(EVP_MAC_CTX*, const unsigned char*, size_t)
+    int EVP_MAC_final(EVP_MAC_CTX*, unsigned char*, size_t*, size_t)
     EVP_MD_CTX* EVP_MD_CTX_new()
     void EVP_MD_CTX_free(EVP_MD_CTX*)
     int EVP_DigestInit_ex(EVP_MD_CTX*, const EVP_MD*, ENGINE*)
@@ -169,8 +185,9 @@ cdef extern from "<openssl/evp.h>" nogil:
     int EVP_EncodeBlock(unsigned char*, const unsigned char*, int)
     int EVP_DecodeBlock(unsigned char*, const unsigned char*, int)
 
-cdef extern from "<openssl/hmac.h>" nogil:
-    unsigned char* HMAC(const EVP_MD*, const void*, int, const unsigned char*, size_t, unsigned char*, unsigned int*)
+cdef extern from "<openssl/params.h>" nogil:
+    OSSL_PARAM OSSL_PARAM_construct_utf8_string(const char*, char*, size_t)
+    OSSL_PARAM OSSL_PARAM_construct_end()
 
 cdef extern from "<openssl/rand.h>" nogil:
     int RAND_bytes(unsigned char*, int)

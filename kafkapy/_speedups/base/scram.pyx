@@ -7,20 +7,30 @@ from libcpp.unordered_map cimport unordered_map
 
 from kafkapy._speedups.base.openssl cimport (
     CRYPTO_memcmp,
+    EVP_MAC,
+    EVP_MAC_CTX,
     EVP_MD,
     EVP_MD_CTX,
+    OSSL_PARAM,
     EVP_DecodeBlock,
     EVP_Digest,
     EVP_DigestFinalXOF,
     EVP_DigestInit_ex,
     EVP_DigestUpdate,
     EVP_EncodeBlock,
+    EVP_MAC_CTX_dup,
+    EVP_MAC_CTX_free,
+    EVP_MAC_CTX_new,
+    EVP_MAC_fetch,
+    EVP_MAC_final,
+    EVP_MAC_free,
+    EVP_MAC_init,
+    EVP_MAC_update,
     EVP_MD_CTX_free,
     EVP_MD_CTX_new,
-    EVP_sha256,
-    EVP_sha512,
-    EVP_shake256,
-    HMAC,
+    EVP_MD_fetch,
+    OSSL_PARAM_construct_end,
+    OSSL_PARAM_construct_utf8_string,
     RAND_bytes,
 )
 from kafkapy._speedups.base.posix cimport (
@@ -42,18 +52,46 @@ _NAMES = {"SCRAM-SHA-256": SCRAM_SHA_256, "SCRAM-SHA-512": SCRAM_SHA_512}
 cdef const char* BASE36 = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-cdef inline const EVP_MD* hash_of(int mechanism) noexcept nogil:
-    return EVP_sha256() if mechanism == SCRAM_SHA_256 else EVP_sha512()
+# OpenSSL looks algorithms up by their names whenever they are not fetched before. Any thread reads these.
+cdef const EVP_MD* HASHES[SCRAM_MECHANISMS]
+cdef const EVP_MD* SHAKE_256
+cdef const EVP_MAC_CTX* HMACS[SCRAM_MECHANISMS]       # with any key, to be copied
+
+
+cdef int fetch() except -1:
+    cdef OSSL_PARAM parameters[2]
+    cdef EVP_MAC_CTX* context
+    cdef EVP_MAC* hmac = EVP_MAC_fetch(NULL, b"HMAC", NULL)
+    cdef const char* hash_name
+    cdef int mechanism
+    global SHAKE_256
+    SHAKE_256 = EVP_MD_fetch(NULL, b"SHAKE256", NULL)
+    for mechanism in range(SCRAM_MECHANISMS):
+        hash_name = b"SHA256" if mechanism == SCRAM_SHA_256 else b"SHA512"
+        HASHES[mechanism] = EVP_MD_fetch(NULL, hash_name, NULL)
+        context = EVP_MAC_CTX_new(hmac) if hmac != NULL else NULL
+        parameters[0] = OSSL_PARAM_construct_utf8_string(b"digest", <char*>hash_name, 0)
+        parameters[1] = OSSL_PARAM_construct_end()
+        if (SHAKE_256 == NULL or HASHES[mechanism] == NULL or context == NULL
+                or EVP_MAC_init(context, <const uint8_t*>b"any", 3, parameters) != 1):
+            raise RuntimeError("OpenSSL has no HMAC with SHA-256 and SHA-512, or no SHAKE-256")
+        HMACS[mechanism] = context
+    EVP_MAC_free(hmac)
+    return 0
+
+fetch()
 
 
 cdef inline unsigned int size_of(int mechanism) noexcept nogil:
     return 32 if mechanism == SCRAM_SHA_256 else 64
 
 
-cdef bint sign(int mechanism, const string& key, const string& text, uint8_t* signature) noexcept nogil:
-    cdef unsigned int size = 0
-    return HMAC(hash_of(mechanism), key.data(), <int>key.size(), <const uint8_t*>text.data(), text.size(), signature,
-                &size) != NULL
+cdef bint sign(EVP_MAC_CTX* hmac, const string& key, const string& text, uint8_t* signature) noexcept nogil:
+    """The HMAC of a text: as many bytes as its hash has, at most MOST_KEY."""
+    cdef size_t size = 0
+    return (hmac != NULL and EVP_MAC_init(hmac, <const uint8_t*>key.data(), key.size(), NULL) == 1
+            and EVP_MAC_update(hmac, <const uint8_t*>text.data(), text.size()) == 1
+            and EVP_MAC_final(hmac, signature, &size, MOST_KEY) == 1)
 
 
 # ---- messages --------------------------------------------------------------------------------------------------------
@@ -231,6 +269,7 @@ cdef bint make_unknown(const ScramTableState* t, const ScramShape* shape, const 
     cdef string text
     cdef uint8_t seed[MOST_KEY]
     cdef EVP_MD_CTX* context
+    cdef EVP_MAC_CTX* hmac
     cdef bint done
     cdef size_t i
     text.assign(scram_name(t.mechanism))
@@ -242,11 +281,13 @@ cdef bint make_unknown(const ScramTableState* t, const ScramShape* shape, const 
     context = EVP_MD_CTX_new()
     if context == NULL:
         return False
-    done = (sign(SCRAM_SHA_256, t.secret, text, seed)
-            and EVP_DigestInit_ex(context, EVP_shake256(), NULL) == 1
+    hmac = EVP_MAC_CTX_dup(HMACS[SCRAM_SHA_256])
+    done = (sign(hmac, t.secret, text, seed)
+            and EVP_DigestInit_ex(context, SHAKE_256, NULL) == 1
             and EVP_DigestUpdate(context, seed, 32) == 1
             and EVP_DigestFinalXOF(context, <uint8_t*>made.salt.data(), made.salt.size()) == 1
             and RAND_bytes(<uint8_t*>made.stored_key.data(), <int>made.stored_key.size()) == 1)
+    EVP_MAC_CTX_free(hmac)
     EVP_MD_CTX_free(context)
     if shape.base36:
         for i in range(made.salt.size()):
@@ -300,6 +341,30 @@ cdef bint scram_begin(ScramTableState* t, const ScramFirst* first, ScramExchange
     return done and challenge(exchange, first, NULL)
 
 
+cdef bint is_proved(const ScramExchange* exchange, EVP_MAC_CTX* hmac, const string& signed_text, const string& proof,
+                    uint8_t* signature) noexcept nogil:
+    """Whether the proof is one of the password. Signs the text for the client."""
+    cdef uint8_t key[MOST_TEXT]
+    cdef uint8_t stored[MOST_KEY]
+    cdef unsigned int keys = size_of(exchange.mechanism)
+    cdef unsigned int i
+    # The length of the proof says whether the padding leaves a key of the hash's size.
+    if (proof.size() != (keys + 2) // 3 * 4 or proof[proof.size() - 1] != c'='
+            or (proof[proof.size() - 2] == c'=') != (keys % 3 == 1)):
+        return False
+    if (EVP_DecodeBlock(key, <const uint8_t*>proof.data(), <int>proof.size()) < 0
+            or not sign(hmac, exchange.credential.stored_key, signed_text, signature)):
+        return False
+    for i in range(keys):
+        key[i] ^= signature[i]
+    if EVP_Digest(key, keys, stored, NULL, HASHES[exchange.mechanism], NULL) != 1:
+        return False
+    if (exchange.credential.stored_key.size() != keys
+            or CRYPTO_memcmp(stored, exchange.credential.stored_key.data(), keys) or not exchange.known):
+        return False
+    return sign(hmac, exchange.credential.server_key, signed_text, signature)
+
+
 cdef const char* scram_finish(const ScramExchange* exchange, const uint8_t* data, int64_t size,
                               string* server_final) noexcept nogil:
     cdef string unproven
@@ -307,11 +372,9 @@ cdef const char* scram_finish(const ScramExchange* exchange, const uint8_t* data
     cdef string proof
     cdef string signed_text
     cdef uint8_t signature[MOST_KEY]
-    cdef uint8_t key[MOST_TEXT]
-    cdef uint8_t stored[MOST_KEY]
     cdef char text[MOST_TEXT]
-    cdef unsigned int keys = size_of(exchange.mechanism)
-    cdef unsigned int i
+    cdef EVP_MAC_CTX* hmac
+    cdef bint proved
     if not read_final(data, size, &unproven, &nonce, &proof):
         return b"Invalid SCRAM client final message format"
     if nonce != exchange.nonce:
@@ -321,23 +384,12 @@ cdef const char* scram_finish(const ScramExchange* exchange, const uint8_t* data
     signed_text.append(exchange.server_first)
     signed_text.push_back(c',')
     signed_text.append(unproven)
-    # The length of the proof says whether the padding leaves a key of the hash's size.
-    if (proof.size() != (keys + 2) // 3 * 4 or proof[proof.size() - 1] != c'='
-            or (proof[proof.size() - 2] == c'=') != (keys % 3 == 1)):
+    hmac = EVP_MAC_CTX_dup(HMACS[exchange.mechanism])
+    proved = is_proved(exchange, hmac, signed_text, proof, signature)
+    EVP_MAC_CTX_free(hmac)
+    if not proved:
         return b"Invalid client credentials"
-    if (EVP_DecodeBlock(key, <const uint8_t*>proof.data(), <int>proof.size()) < 0
-            or not sign(exchange.mechanism, exchange.credential.stored_key, signed_text, signature)):
-        return b"Invalid client credentials"
-    for i in range(keys):
-        key[i] ^= signature[i]
-    if EVP_Digest(key, keys, stored, NULL, hash_of(exchange.mechanism), NULL) != 1:
-        return b"Invalid client credentials"
-    if (exchange.credential.stored_key.size() != keys
-            or CRYPTO_memcmp(stored, exchange.credential.stored_key.data(), keys) or not exchange.known):
-        return b"Invalid client credentials"
-    if not sign(exchange.mechanism, exchange.credential.server_key, signed_text, signature):
-        return b"Invalid client credentials"
-    EVP_EncodeBlock(<uint8_t*>text, signature, <int>keys)
+    EVP_EncodeBlock(<uint8_t*>text, signature, <int>size_of(exchange.mechanism))
     server_final.assign(b"v=")
     server_final.append(<const char*>text)
     return NULL

@@ -55,22 +55,29 @@ cdef extern from * nogil:
     #include <stdint.h>
     #include <sys/socket.h>
 
-    static inline int kp_accept(int fd) { return accept4(fd, 0, 0, SOCK_NONBLOCK | SOCK_CLOEXEC); }
+    typedef struct sockaddr_storage kp_address;
 
-    /* The text of an address; an IPv4 address that came over an IPv6 socket is shown, and counted, as IPv4. */
-    static inline int kp_address(int fd, int peer, char* text, int size) {
-        struct sockaddr_storage s;
-        socklen_t n = sizeof(s);
-        if ((peer ? getpeername(fd, (struct sockaddr*)&s, &n) : getsockname(fd, (struct sockaddr*)&s, &n)) < 0)
-            return -1;
+    static inline int kp_accept(int fd, kp_address* peer) {
+        socklen_t n = sizeof(*peer);
+        return accept4(fd, (struct sockaddr*)peer, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    }
+
+    static inline int kp_own_address(int fd, kp_address* own) {
+        socklen_t n = sizeof(*own);
+        return getsockname(fd, (struct sockaddr*)own, &n);
+    }
+
+    /* The text of an address, and its port; an IPv4 address that came over an IPv6 socket is shown, and counted, as
+       IPv4. */
+    static inline int kp_address_text(const kp_address* s, char* text, int size) {
         text[0] = 0;
-        if (s.ss_family == AF_INET) {
-            struct sockaddr_in* a = (struct sockaddr_in*)&s;
+        if (s->ss_family == AF_INET) {
+            const struct sockaddr_in* a = (const struct sockaddr_in*)s;
             inet_ntop(AF_INET, &a->sin_addr, text, size);
             return ntohs(a->sin_port);
         }
-        if (s.ss_family == AF_INET6) {
-            struct sockaddr_in6* a = (struct sockaddr_in6*)&s;
+        if (s->ss_family == AF_INET6) {
+            const struct sockaddr_in6* a = (const struct sockaddr_in6*)s;
             if (IN6_IS_ADDR_V4MAPPED(&a->sin6_addr)) inet_ntop(AF_INET, (char*)&a->sin6_addr + 12, text, size);
             else inet_ntop(AF_INET6, &a->sin6_addr, text, size);
             return ntohs(a->sin6_port);
@@ -78,14 +85,18 @@ cdef extern from * nogil:
         return 0;
     }
 
-    static inline void kp_socket_options(int fd, int send_buffer, int same_host) {
+    /* Accepted sockets inherit these. */
+    static inline void kp_listen_options(int fd) {
         int one = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    }
+
+    static inline void kp_socket_options(int fd, int send_buffer, int same_host) {
         /* On the way to the same host nothing can be congested. A congestion control that paces what it sends, BBR,
            arms a timer for every 64 KB there, and large fetches cost up to twice as much. A kernel without Reno keeps
            its default. */
         if (same_host) setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
         if (send_buffer > 0) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof(send_buffer));
     }
 
@@ -98,8 +109,12 @@ cdef extern from * nogil:
         return (fds[0].revents ? 1 : 0) | (fds[1].revents ? 2 : 0);
     }
     """
-    int accept_connection "kp_accept"(int fd)
-    int socket_address "kp_address"(int fd, int peer, char* text, int size)
+    ctypedef struct Address "kp_address":
+        pass
+    int accept_connection "kp_accept"(int fd, Address* peer)
+    int own_address "kp_own_address"(int fd, Address* own)
+    int address_text "kp_address_text"(const Address* address, char* text, int size)
+    void listen_options "kp_listen_options"(int fd)
     void socket_options "kp_socket_options"(int fd, int send_buffer, bint same_host)
     int wait_for "kp_wait"(int listen_fd, int event_fd, int timeout_ms)
 
@@ -157,13 +172,14 @@ cdef void close_throttled(AcceptorState* a, int64_t now_ns) noexcept nogil:
         a.throttled.pop_front()
 
 
-cdef void admit(AcceptorState* a, int fd) noexcept nogil:
+cdef void admit(AcceptorState* a, int fd, const Address* peer) noexcept nogil:
     cdef char text[64]
     cdef char line[256]
     cdef string host
     cdef string local_host
-    cdef int port
-    cdef int local_port
+    cdef Address own
+    cdef int port = address_text(peer, text, sizeof(text))
+    cdef int local_port = -1
     cdef bint same_host
     cdef int64_t detail
     cdef int64_t now_ns = monotonic_ns()
@@ -171,13 +187,10 @@ cdef void admit(AcceptorState* a, int fd) noexcept nogil:
     cdef ThrottledSocket throttled
     cdef ConnectionInfo* info
     cdef Mail mail
-    port = socket_address(fd, 1, text, sizeof(text))
-    if port < 0:
-        close(fd)       # the connection is gone already
-        return
     host.assign(<const char*>text)
-    local_port = socket_address(fd, 0, text, sizeof(text))
-    local_host.assign(<const char*>text)
+    if own_address(fd, &own) == 0:
+        local_port = address_text(&own, text, sizeof(text))
+        local_host.assign(<const char*>text)
     admission = quota_admit(a.registry.quotas, a.listener_index, host, now_ns, &detail)
     if admission == ADDRESS_IS_THROTTLED:
         throttled.fd = fd
@@ -213,9 +226,10 @@ cdef bint accept_one(AcceptorState* a) noexcept nogil:
     cdef char line[256]
     cdef const char* advice = b""
     cdef int error
-    cdef int fd = accept_connection(a.listen_fd)
+    cdef Address peer
+    cdef int fd = accept_connection(a.listen_fd, &peer)
     if fd >= 0:
-        admit(a, fd)
+        admit(a, fd, &peer)
         return True
     error = errno
     if error == EINTR or error == ECONNABORTED:
@@ -274,6 +288,7 @@ cdef class Acceptor:
             raise OSError("no eventfd can be had for an acceptor")
         self.state.registry = registry.state
         self.state.listen_fd = listen_socket.fileno()
+        listen_options(self.state.listen_fd)
         self.state.listener_index = listener_index
         self.state.privileged = privileged
         self.state.send_buffer = send_buffer_bytes

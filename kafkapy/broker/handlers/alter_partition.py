@@ -2,8 +2,8 @@
 
 The leader of partitions asks the controller for other in-sync replicas. Each partition has the state after the change,
 or an error: FENCED_LEADER_EPOCH and INVALID_UPDATE_VERSION for a leader that knows too little, NOT_CONTROLLER for one
-that knows more than this broker, INELIGIBLE_REPLICA for replicas that are not alive (OPERATION_NOT_ATTEMPTED below
-version 2).
+that knows more than this broker, INELIGIBLE_REPLICA for replicas that are not alive (OPERATION_NOT_ATTEMPTED in
+version 1). Version 0 takes replicas that are not alive.
 
 Versions:
 0: the API, named AlterIsr (KIP-497).
@@ -45,7 +45,7 @@ async def handle(context: RequestContext, request: AlterPartitionRequest) -> Alt
     version = context.api_version
     changes = [change async for change in in_slices(_changes(request, version))]
     altered = await context.broker.controller.alter_partitions(
-        request.broker_id, request.broker_epoch, changes, version >= FIRST_BY_ID
+        request.broker_id, request.broker_epoch, changes, version
     )
     return AlterPartitionResponse(
         topics=[

@@ -31,6 +31,12 @@ class IsrChange(NamedTuple):
     recovering: bool = False
 
 
+LAST_VERSION: Final = 3
+FIRST_THAT_ASKS_AGAIN: Final = 1
+"""Leaders of Kafka 2.7 to 3.1 (AlterIsr) keep a change that is refused for a reason unknown to them, and ask for no
+other one until there is a new leader epoch. Their own controllers refuse no replica for not being alive."""
+FIRST_WITH_INELIGIBLE_REPLICA: Final = 2
+
 AlteredPartitions = Mapping[tuple[str | UUID, int], PartitionState | ErrorCode]
 """By topic, as the request names it, and partition: the state after the change, or an error."""
 
@@ -40,11 +46,11 @@ async def run(
     broker_id: int,
     broker_epoch: int,
     changes: Sequence[IsrChange],
-    knows_ineligible: bool = True,
+    version: int = LAST_VERSION,
 ) -> AlteredPartitions:
     """Write the ISRs that are allowed; `tell` sends them to all brokers' caches.
 
-    STALE_BROKER_EPOCH for the whole. `knows_ineligible`: whether the leader knows INELIGIBLE_REPLICA.
+    STALE_BROKER_EPOCH for the whole, NOT_CONTROLLER too for AlterIsr. `version`: of the request.
     """
     context = controllership.context
     broker = context.live_brokers.get(broker_id)
@@ -66,7 +72,9 @@ async def run(
         partition = TopicPartition(name, change.partition)
         asked.append(partition)
         keys[partition] = key
-        outcome = _decide(context, broker_id, partition, change, knows_ineligible)
+        outcome = _decide(context, broker_id, partition, change, version)
+        if outcome is ErrorCode.NOT_CONTROLLER and version < FIRST_THAT_ASKS_AGAIN:
+            raise errors.error_for(ErrorCode.NOT_CONTROLLER)
         if isinstance(outcome, PartitionState) and outcome is not context.leadership.get(partition):
             wanted[partition] = outcome
         else:
@@ -92,7 +100,7 @@ async def tell(controllership: Controllership) -> None:
 
 
 def _decide(
-    context: ControllerContext, broker_id: int, partition: TopicPartition, change: IsrChange, knows_ineligible: bool
+    context: ControllerContext, broker_id: int, partition: TopicPartition, change: IsrChange, version: int
 ) -> PartitionState | ErrorCode:
     """The state to write, the current state when nothing is to be written, or an error."""
     current = context.leadership.get(partition)
@@ -116,6 +124,8 @@ def _decide(
         logger.info("The ISR of partition %s stays: its leader %d wants a wrong list", partition, broker_id)
         return ErrorCode.INVALID_REQUEST
     ineligible = [each for each in members if not context.is_eligible(each)]
+    if version < FIRST_THAT_ASKS_AGAIN:
+        ineligible = [each for each in ineligible if each not in context.replicas_of(partition)]
     if ineligible:
         logger.info(
             "The ISR of partition %s stays: its leader %d wants the brokers %s in it, which are not alive",
@@ -123,7 +133,8 @@ def _decide(
             broker_id,
             sorted(ineligible),
         )
-        return ErrorCode.INELIGIBLE_REPLICA if knows_ineligible else ErrorCode.OPERATION_NOT_ATTEMPTED
+        known = version >= FIRST_WITH_INELIGIBLE_REPLICA
+        return ErrorCode.INELIGIBLE_REPLICA if known else ErrorCode.OPERATION_NOT_ATTEMPTED
     return PartitionState(
         broker_id, change.leader_epoch, change.isr, context.epoch, change.recovering, change.partition_epoch
     )

@@ -58,7 +58,12 @@ def test_refusals(client: Any, broker: KafkaServer, topic_name: str, version: in
 
     ineligible = ErrorCode.INELIGIBLE_REPLICA if version >= 2 else ErrorCode.OPERATION_NOT_ATTEMPTED
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 2 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert error(leader_epoch=1) == error(partition_epoch=1) == ErrorCode.NOT_CONTROLLER
+    for newer in ({"leader_epoch": 1}, {"partition_epoch": 1}):
+        response = alter(client, broker, topic, version, **newer)
+        if version == 0:
+            assert (response.error_code, response.topics) == (ErrorCode.NOT_CONTROLLER, [])
+        else:
+            assert only(response).error_code == ErrorCode.NOT_CONTROLLER
     assert error(leader_epoch=-1) == ErrorCode.FENCED_LEADER_EPOCH
     assert error(isr=[1, 2]) == ineligible
     assert error(partition_epoch=-1, isr=[1, 2]) == ErrorCode.INVALID_UPDATE_VERSION

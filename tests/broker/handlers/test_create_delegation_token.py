@@ -88,7 +88,7 @@ def test_the_store_has_everything_except_the_secret(sasl_connect: Callable[..., 
     assert (str(token.owner), str(token.requester)) == ("User:alice", "User:alice")
     assert [str(each) for each in token.renewers] == ["User:bob"]
     assert made.hmac not in data
-    assert b'"version":3' in data
+    assert b'"version":1' in data
     assert b'"owner":"User%3Aalice"' in data
 
 
