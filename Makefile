@@ -203,7 +203,8 @@ wheels: build
 	$(BIN)/python scripts/wheels.py $(ARGS)
 
 # Those wheels on fresh Debian systems without a compiler, as a new user would use them. Root only.
-# ARGS="bookworm:$HOME/.pyenv/versions/3.12.1" for a Python that Debian does not have, ARGS="--source bookworm" for the source distribution.
+# ARGS="bookworm:$HOME/.pyenv/versions/3.12.1" for a Python that Debian does not have, ARGS="--source bookworm" for the source distribution,
+# ARGS="--machine aarch64" for the wheel of another machine, in an emulator.
 fresh-system: build
 	PYTHON=$(BIN)/python scripts/fresh-system $(ARGS)
 

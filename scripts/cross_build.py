@@ -56,7 +56,8 @@ def variables(root: Path, machine: str, scratch: Path) -> dict[str, str]:
     scratch.mkdir()
     shutil.copy(root / "usr" / "lib" / PYTHON / f"{data}.py", scratch)
     include = root / "usr" / "include"
-    found = f"-isystem {include / PYTHON} -idirafter {include} -idirafter {include / triplet}"
+    # Before the headers of the Python that runs the build, which may be another release of another machine.
+    found = f"-I{include / PYTHON} -idirafter {include} -idirafter {include / triplet}"
     return {
         "_PYTHON_HOST_PLATFORM": f"linux-{machine}",
         "_PYTHON_SYSCONFIGDATA_NAME": data,

@@ -92,7 +92,8 @@ def fetched(url: str, target: Path) -> Path:
 def variables(place: Path, others: dict[str, str]) -> dict[str, str]:
     """The environment of a build of kernels against it. `others`: that of another machine, see cross_build.py."""
     flags = f"-L{place / 'lib'} {others.get('LDFLAGS', os.environ.get('LDFLAGS', ''))}".strip()
-    return others | {"CFLAGS": f"-I{place / 'include'} {os.environ.get('CFLAGS', '')}".strip(), "LDFLAGS": flags}
+    # setuptools gives CFLAGS to C alone, and the kernels are C++.
+    return others | {"CPPFLAGS": f"-I{place / 'include'} {os.environ.get('CPPFLAGS', '')}".strip(), "LDFLAGS": flags}
 
 
 def component() -> dict[str, object]:

@@ -15,6 +15,7 @@ import random
 import socket
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -41,6 +42,7 @@ from kafkapy.errors import (
     StaleMetadataError,
     error_for,
 )
+from kafkapy.garbage import resting
 from kafkapy.protocol.header import RequestHeader, decode_response, request_header_version
 from kafkapy.protocol.messages.api_versions import ApiVersionsRequest
 from kafkapy.protocol.registry import ApiKeys
@@ -62,6 +64,8 @@ SHARE_OF_SESSION: Final = (0.85, 0.95)
 BETWEEN_REAUTHENTICATIONS_S: Final = 1.1
 """Brokers refuse the second of two re-authentications that begin within a second."""
 SWEEP_SLACK_S: Final = 0.001
+LARGE_BYTES: Final = 64 * 1024
+"""The garbage collector rests while a larger response is decoded: all of its objects are alive."""
 OF_OURS: Final = (errno.EBADMSG, errno.EMSGSIZE)
 """The errors for which the client closes a connection; a retry is unlikely to help."""
 UNANSWERED: Final = (0, errno.ECONNRESET, errno.EPIPE)
@@ -220,7 +224,8 @@ class Connections:
     def _decoded(self, connection: NodeConnection, request: Request | EncodedRequest, version: int, answer: Any) -> Any:
         api_key = request.API_KEY
         try:
-            _, response = decode_response(api_key, version, answer.frame)
+            with resting(keeps=False) if len(answer.frame) > LARGE_BYTES else nullcontext():
+                _, response = decode_response(api_key, version, answer.frame)
         except DecodeError as error:
             self.disconnect(connection)
             raise KafkaProtocolError(

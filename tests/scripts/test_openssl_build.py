@@ -9,6 +9,8 @@ from pathlib import Path
 import cross_build
 import openssl_build
 import pytest
+from setuptools._distutils.ccompiler import new_compiler
+from setuptools._distutils.sysconfig import customize_compiler
 
 
 def test_another_archive_than_the_known_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,10 +29,10 @@ def test_an_archive_that_cannot_be_fetched_is_named(tmp_path: Path) -> None:
 
 
 def test_kernels_find_it_before_the_one_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CFLAGS", "-O1")
+    monkeypatch.setenv("CPPFLAGS", "-DX")
     monkeypatch.delenv("LDFLAGS", raising=False)
     place = Path("/openssl")
-    assert openssl_build.variables(place, {}) == {"CFLAGS": "-I/openssl/include -O1", "LDFLAGS": "-L/openssl/lib"}
+    assert openssl_build.variables(place, {}) == {"CPPFLAGS": "-I/openssl/include -DX", "LDFLAGS": "-L/openssl/lib"}
     folder = tmp_path / "root" / "usr" / "lib" / cross_build.PYTHON
     folder.mkdir(parents=True)
     (folder / "_sysconfigdata__aarch64-linux-gnu.py").touch()
@@ -38,6 +40,32 @@ def test_kernels_find_it_before_the_one_of_the_system(tmp_path: Path, monkeypatc
     both = openssl_build.variables(place, others)
     assert both["LDFLAGS"] == f"-L/openssl/lib {others['LDFLAGS']}"
     assert both["CXX"] == others["CXX"]
+
+
+@pytest.mark.parametrize("machine", ["", *cross_build.MACHINES])
+def test_setuptools_gives_its_headers_and_libraries_to_kernels(
+    machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    folder = root / "usr" / "lib" / cross_build.PYTHON
+    folder.mkdir(parents=True)
+    others: dict[str, str] = {}
+    if machine:
+        (folder / f"_sysconfigdata__{machine}-linux-gnu.py").touch()
+        others = cross_build.variables(root, machine, tmp_path / "scratch")
+    for name, value in openssl_build.variables(Path("/openssl"), others).items():
+        if not name.startswith(("_", "PYTHON")):
+            monkeypatch.setenv(name, value)
+    compiler = new_compiler()
+    customize_compiler(compiler)
+    compile_cxx, link_cxx = compiler.compiler_so_cxx, compiler.linker_so_cxx
+    assert "-I/openssl/include" in compile_cxx
+    assert "-L/openssl/lib" in link_cxx
+    if machine:
+        headers = [each for each in compile_cxx if each.startswith("-I")]
+        assert headers == [f"-I{root}/usr/include/{cross_build.PYTHON}", "-I/openssl/include"]
+        libraries = [each for each in link_cxx if each.startswith("-L")]
+        assert libraries == ["-L/openssl/lib", f"-L{cross_build.libraries(root, machine)}"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 from kafkapy.clients.admin.routing import AdminRouting
 from kafkapy.clients.admin.shapes import as_dict, checked, error_type
 from kafkapy.errors import KafkaError
+from kafkapy.garbage import resting
 from kafkapy.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from kafkapy.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkapy.types import TopicPartitionReplica
@@ -44,7 +45,8 @@ class LogDirAdmin(AdminRouting):
                 return checked(await self.send(at, request, deadline))
 
             response = await self.one(self.at_node(node), ask, deadline)
-            return {"broker": node, "log_dirs": [as_dict(result) for result in response.results]}
+            with resting(keeps=False):
+                return {"broker": node, "log_dirs": [as_dict(result) for result in response.results]}
 
         return list(await asyncio.gather(*map(describe, wanted)))
 

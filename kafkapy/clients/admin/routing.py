@@ -219,8 +219,11 @@ class AdminRouting:
                 outcomes.update(dict.fromkeys(served, error))
                 return
             for key in served:
-                silent = error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"Broker {node} returned no result for {key}.")
-                outcomes[key] = answers.get(key, silent)
+                if key in answers:
+                    outcomes[key] = answers[key]
+                else:
+                    text = f"Broker {node} returned no result for {key}."
+                    outcomes[key] = error_for(ErrorCode.UNKNOWN_SERVER_ERROR, text)
 
         await asyncio.gather(*(ask_node(node, served) for node, served in by_node.items()))
         return outcomes

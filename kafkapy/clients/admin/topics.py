@@ -14,8 +14,9 @@ from uuid import UUID
 
 from kafkapy.clients.admin.results import CreatePartitionsResult, TopicGrowth
 from kafkapy.clients.admin.routing import AdminRouting, Deadline, raise_first
-from kafkapy.clients.admin.shapes import as_dict, by_topic, error_of, operation_names
+from kafkapy.clients.admin.shapes import PIECE, as_dict, as_dicts, by_topic, error_of, operation_names
 from kafkapy.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
+from kafkapy.garbage import resting
 from kafkapy.protocol.messages.create_partitions import CreatePartitionsRequest
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest
 from kafkapy.protocol.messages.delete_records import DeleteRecordsRequest
@@ -94,7 +95,7 @@ class TopicAdmin(AdminRouting):
         response = await self.one(
             self.anywhere, lambda node: self.send_built(node, MetadataRequest, build, deadline, low=low), deadline
         )
-        return _metadata_dict(response)
+        return await _metadata_dict(response)
 
     async def describe_topic_partitions(
         self, topics: Iterable[str], response_partition_limit: int = 2000, cursor: Mapping[str, Any] | None = None
@@ -291,11 +292,21 @@ def _metadata_topic(topic: str | UUID) -> MetadataRequest.Topic:
     return MetadataRequest.Topic(name=topic)
 
 
-def _metadata_dict(response: Any) -> dict[str, Any]:
-    shown = as_dict(response, "cluster_authorized_operations", "error_code")
+async def _metadata_dict(response: Any) -> dict[str, Any]:
+    shown = as_dict(response, "topics", "cluster_authorized_operations", "error_code")
+    shown["topics"] = topics = []
     shown["authorized_operations"] = operation_names(response.cluster_authorized_operations)
-    for topic in shown["topics"]:
-        topic["authorized_operations"] = operation_names(topic.pop("topic_authorized_operations"))
+    done = 0
+    with resting(keeps=False):
+        for topic in response.topics:
+            row = as_dict(topic, "partitions", "topic_authorized_operations")
+            row["partitions"] = await as_dicts(topic.partitions)
+            row["authorized_operations"] = operation_names(topic.topic_authorized_operations)
+            topics.append(row)
+            done += 1 + len(topic.partitions)
+            if done > PIECE:
+                done = 0
+                await asyncio.sleep(0)
     return shown
 
 

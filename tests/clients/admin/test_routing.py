@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from kafkapy.clients import connections
 from kafkapy.clients.admin.core import AdminCore
+from kafkapy.clients.admin.shapes import PIECE
 from kafkapy.clients.admin.topics import NewTopic
 from kafkapy.clients.cluster import BrokerNode
+from kafkapy.clients.connections import LARGE_BYTES, Connections
 from kafkapy.clients.network_client import RequestOf
 from kafkapy.config.admin import ADMIN
 from kafkapy.config.clients import ClientConfig
@@ -451,3 +458,59 @@ def test_a_closed_client_says_so() -> None:
     result, network, _ = ask(close_and_list, {})
     assert isinstance(result, IllegalStateError)
     assert network.closed
+
+
+def large_metadata(topics: int, partitions: int) -> MetadataResponse:
+    topic_class = MetadataResponse.Topic
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            topic_class(
+                name=f"t{number}",
+                partitions=[
+                    topic_class.Partition(partition_index=each, leader_id=1, replica_nodes=[1, 2], isr_nodes=[2])
+                    for each in range(partitions)
+                ],
+            )
+            for number in range(topics)
+        ],
+    )
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 3 * PIECE), (3 * PIECE // 10, 10)])
+def test_other_tasks_run_while_a_large_description_is_made(topics: int, partitions: int) -> None:
+    turns: list[bool] = []
+
+    async def describe(core: AdminCore) -> Any:
+        async def others() -> None:
+            while True:
+                turns.append(gc.isenabled())
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(others())
+        try:
+            return await core.describe_topics()
+        finally:
+            task.cancel()
+
+    found, _, _ = ask(describe, {MetadataRequest: [large_metadata(topics, partitions)]})
+    assert [len(topic["partitions"]) for topic in found] == [partitions] * topics
+    last = found[-1]["partitions"][-1]
+    assert (last["partition_index"], last["replica_nodes"], last["isr_nodes"]) == (partitions - 1, [1, 2], [2])
+    assert turns.count(False) >= 2, "the garbage collector rests"
+    assert gc.isenabled()
+
+
+def test_the_garbage_collector_rests_while_a_large_response_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked: list[bool] = []
+
+    def decode(key: int, version: int, frame: bytes) -> tuple[int, MetadataResponse]:
+        worked.append(gc.isenabled())
+        return 0, metadata()
+
+    monkeypatch.setattr(connections, "decode_response", decode)
+    for size in (LARGE_BYTES, LARGE_BYTES + 1):
+        answer = SimpleNamespace(frame=bytes(size))
+        Connections._decoded(None, None, MetadataRequest(), 12, answer)  # type: ignore[arg-type]
+    assert worked == [True, False]
+    assert gc.isenabled()

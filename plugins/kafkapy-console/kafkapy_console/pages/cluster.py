@@ -14,14 +14,11 @@ from kafkapy_console.errors import ForbiddenError, NotFoundError
 from kafkapy_console.services.groups import Groups
 from kafkapy_console.services.jobs import Job
 from kafkapy_console.services.looks import described_cluster
-from kafkapy_console.services.topics import Topics
+from kafkapy_console.services.topics import MOST_COUNTED, Topics
 from kafkapy_console.settings import Level
 from kafkapy_console.web import Form, Visit, action, page
 
 __all__ = ["ROUTES"]
-
-MOST_POLLED = 5000
-"""Partitions whose ends are polled for a chart without a metrics endpoint."""
 
 
 async def overview(visit: Visit) -> Response:
@@ -58,7 +55,7 @@ async def overview(visit: Visit) -> Response:
         leaders=leaders,
         replicas=replicas,
         disks=disks,
-        live=visit.console.metrics.known or sum(len(topic.partitions) for topic in shown) <= MOST_POLLED,
+        live=visit.console.metrics.known or sum(len(topic.partitions) for topic in shown) <= MOST_COUNTED,
     )
 
 
@@ -89,7 +86,7 @@ async def live(visit: Visit) -> Response:
 
     async def read() -> dict[str, Any]:
         shown = [topic for topic in (await topics.all()).values() if not topic.internal]
-        if sum(len(topic.partitions) for topic in shown) > MOST_POLLED:
+        if sum(len(topic.partitions) for topic in shown) > MOST_COUNTED:
             return {"time": time.time(), "values": {}, "away": 0}
         offsets = await topics.offsets(shown)
         return {"time": time.time(), "values": {"messages in": sum(offsets.end.values())}, "away": 0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -26,7 +27,7 @@ from kafkapy_console.records.decoding import Decoder
 from kafkapy_console.records.view import Formats, Viewer
 from kafkapy_console.services.groups import Groups
 from kafkapy_console.services.topic_statistics import sampled
-from kafkapy_console.services.topics import Topic, Topics
+from kafkapy_console.services.topics import MOST_COUNTED, Topic, Topics
 from kafkapy_console.settings import Level
 from kafkapy_console.text import url_part
 from kafkapy_console.web import Visit, page
@@ -79,8 +80,9 @@ async def topics(visit: Visit) -> Response:
     note = ""
     counts: dict[str, int | None] = {}
     try:
-        offsets = await service.offsets(shown)
-        counts = {topic.name: offsets.count(topic.keys) for topic in shown}
+        counted = [topic for topic in shown if len(topic.partitions) <= MOST_COUNTED]
+        offsets = await service.offsets(counted)
+        counts = {topic.name: offsets.count(topic.keys) for topic in counted}
     except KafkaError as error:
         note = f"Records cannot be counted: {error}"
     return visit.render(
@@ -110,24 +112,30 @@ def _order(topic: Topic, sort: str, sizes: dict[str, int]) -> tuple[Any, ...]:
 
 
 async def topic(visit: Visit) -> Response:
-    """The partitions of a topic."""
+    """The partitions of a topic. With more than MOST_COUNTED, offsets are asked for the page's rows only."""
     found = await topic_of(visit)
     service = Topics(visit.clients)
+    bounds = pages_of(visit, len(found.partitions), MOST_SHOWN_PARTITIONS)
+    shown = replace(found, partitions=found.partitions[bounds["start"] : bounds["end"]])
+    is_counted = len(found.partitions) <= MOST_COUNTED
     offsets, sizes, configs = await asyncio.gather(
-        service.offsets([found]), service.sizes(), service.configs(found.name), return_exceptions=True
+        service.offsets([found if is_counted else shown]),
+        service.sizes(),
+        service.configs(found.name),
+        return_exceptions=True,
     )
     if isinstance(offsets, BaseException):
         raise offsets
-    bounds = pages_of(visit, len(found.partitions), MOST_SHOWN_PARTITIONS)
     names = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes", "min.insync.replicas")
     keys = {} if isinstance(configs, BaseException) else {n: configs[n] for n in names if n in configs}
     return visit.render(
         "topic.html",
         tab="partitions",
         topic=found,
-        rows=found.partitions[bounds["start"] : bounds["end"]],
+        rows=shown.partitions,
         offsets=offsets,
-        count=offsets.count(found.keys),
+        most_counted=None if is_counted else MOST_COUNTED,
+        count=offsets.count(found.keys) if is_counted else None,
         size=None if isinstance(sizes, BaseException) else sizes.get(found.name),
         keys=keys,
         masked=visit.console.masks.covers(found.name),
@@ -145,6 +153,8 @@ async def live(visit: Visit) -> Response:
     async def read() -> dict[str, Any]:
         service = Topics(clients)
         found = await service.one(name)
+        if len(found.partitions) > MOST_COUNTED:
+            return {"time": time.time(), "values": {}, "away": 0}
         offsets = await service.offsets([found])
         return {"time": time.time(), "values": {"messages in": sum(offsets.end.values())}, "away": 0}
 

@@ -13,12 +13,14 @@ from kafkapy.types import TopicPartition
 from kafkapy_console.errors import NotFoundError
 from kafkapy_console.services.clients import Clients
 
-__all__ = ["Offsets", "Topic", "Topics"]
+__all__ = ["MOST_COUNTED", "Offsets", "Topic", "Topics"]
 
 METADATA_S = 3
 SIZES_S = 15
 MOST_ASKED = 5000
 """Partitions in one request for offsets."""
+MOST_COUNTED = 5000
+"""Partitions whose offsets a page sums, or polls for a chart."""
 
 
 @dataclass(frozen=True)
@@ -147,13 +149,7 @@ class Topics:
 
     async def offsets(self, topics: Iterable[Topic]) -> Offsets:
         """The offsets of the partitions with a leader. One request for each leader and end of the log."""
-        wanted = [
-            TopicPartition(topic.name, each["partition_index"])
-            for topic in topics
-            for each in topic.partitions
-            if each["leader_id"] >= 0
-        ]
-        return await self.offsets_of(wanted)
+        return await self.offsets_of([partition for topic in topics for partition in topic.readable])
 
     async def offsets_of(self, partitions: Sequence[TopicPartition]) -> Offsets:
         """The offsets of partitions; an error of one partition leaves the batch it was in without answers."""
