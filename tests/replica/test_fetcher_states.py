@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -483,6 +484,22 @@ def test_a_changed_configuration_reaches_throttle_fetchers_and_their_number() ->
         assert Fetcher.made[0].told == [("configure", config, -1)]
 
     run(test, follower_replication_throttled_rate="500")
+
+
+def test_the_throttle_has_the_windows_of_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, ...]] = []
+
+    def throttle(*how: int) -> Any:
+        made.append(how)
+        return SimpleNamespace()
+
+    monkeypatch.setattr(fetcher_manager, "ReplicationThrottle", throttle)
+
+    async def test(manager: Manager) -> None:
+        assert made == [(5, 7000)]
+        assert (manager.fetchers._workers._max_workers, manager.fetchers._count) == (4, 3)
+
+    run(test, replication_quota_window_num="5", replication_quota_window_size_seconds="7", num_replica_fetchers="3")
 
 
 def test_a_new_number_of_fetchers_spreads_the_partitions_once() -> None:
