@@ -427,3 +427,60 @@ def test_a_checkpoint_that_cannot_be_written_after_the_move_is_of_its_directory(
     assert offline(manager) == [home if where == "home" else target]
     assert manager.dir_of(TP) == target
     assert free(manager)
+
+
+@pytest.mark.parametrize("where", ["home", "target", "elsewhere"])
+def test_a_directory_that_fails_stops_the_moves_that_it_has_a_part_in(manage: Any, batch: Any, where: str) -> None:
+    manager = manage()
+    log, future = copied(manager, batch)
+    home, target = manager.dir_of(TP), future.place.log_dir.path
+    third = next(each.path for each in manager.dirs if each.path not in (home, target))
+    stopped: list[int] = []
+    future.copy = SimpleNamespace(stop=lambda: stopped.append(1))
+    manager.table.fail_dir({"home": home, "target": target, "elsewhere": third}[where], EIO)
+    assert (future.stopped, len(stopped)) == (where != "elsewhere", int(where != "elsewhere"))
+    assert (log.offline_errno, future.log.offline_errno) == (
+        errno.EIO if where == "home" else 0,
+        errno.EIO if where == "target" else 0,
+    )
+    assert manager.futures.is_moving(TP) == (where == "elsewhere")
+    assert (manager.futures.get(TP) is future) == (where != "target")
+    assert free(manager) == (where == "target")
+
+
+@pytest.mark.parametrize(("number", "told"), [(errno.EIO, errno.EIO), (errno.EROFS, errno.EROFS), (None, errno.EIO)])
+def test_a_future_log_that_fails_takes_its_directory_offline(
+    manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch, number: int | None, told: int
+) -> None:
+    manager = manage()
+    _, future = copied(manager, batch)
+    error = OSError("broken") if number is None else OSError(number, "broken")
+    monkeypatch.setattr(manager.futures, "_after_copy", failing(error))
+    assert manager.futures.advance(TP) is Progress.ENDED
+    assert offline(manager) == [future.place.log_dir.path]
+    assert (future.stopped, future.log.offline_errno) == (True, told)
+
+
+def test_a_shortage_stops_no_move(manage: Any, batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = manage()
+    _, future = copied(manager, batch)
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.futures, "_after_copy", failing(OSError(errno.EMFILE, "short")))
+        assert manager.futures.advance(TP) is Progress.ENDED
+    assert (offline(manager), future.stopped) == ([], False)
+    assert move(manager) is Progress.DONE
+
+
+def test_what_was_copied_counts_until_the_flush(manage: Any, batch: Any) -> None:
+    manager = manage()
+    log = lead(manager)
+    for _ in range(3):
+        log.append_as_leader(batch(), api_version=9)
+    manager.futures.create(TP, elsewhere(manager))
+    future = manager.futures.get(TP)
+    seen = []
+    while manager.futures.position(TP) < 3:
+        manager.futures.advance(TP, 1)
+        seen.append(future.unflushed)
+    assert seen[-1] == log.size
+    assert seen == sorted(seen)

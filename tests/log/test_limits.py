@@ -72,7 +72,7 @@ def test_what_is_not_said_is_nothing() -> None:
     found = report.recovered_segments, report.cut_bytes, report.deleted_segments, report.snapshot_offset
     assert found == (0, 0, [], -1)
     stats = cleaner.CleanerStats()
-    assert (stats.figures, stats.keys, stats.map_fullness, stats.seconds, stats.groups) == ({}, 0, 0.0, 0.0, 0)
+    assert (stats.figures, stats.keys, stats.map_fullness, stats.seconds) == ({}, 0, 0.0, 0.0)
     nothing: Any = None
     future = log_table.FutureLog(nothing, nothing, nothing)
     moving = future.copy, future.stopped, future.swapping, future.written_epochs, future.unflushed

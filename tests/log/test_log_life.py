@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from kafkapy._speedups.base.event_queue import EventQueue
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.config.topic import LogConfig
 from kafkapy.errors import InconsistentTopicIdError, KafkaStorageError
 from kafkapy.log import dir_loader, log_manager
+from kafkapy.log import log_dir as log_dir_module
 from kafkapy.log.backends.local import LocalBackend
 from kafkapy.log.backends.memory import MemoryBackend
 from kafkapy.log.dir_scan import future_name, swapped_name
@@ -245,7 +248,95 @@ def test_a_broker_that_keeps_nothing_has_no_files(tmp_path: Path) -> None:
     assert not any(isinstance(each, MemoryLogDir) for each in LogManager(settings(tmp_path)).dirs)
 
 
+def test_a_manager_is_made_as_the_broker_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserved: list[int] = []
+    monkeypatch.setattr(log_manager, "set_reservation", reserved.append)
+    backend, other = LocalBackend(), LocalBackend(lambda function, delay_ms: None)
+    own = other.later
+    config = settings(tmp_path, kafkapy_log_reserve_bytes="1048576", cordoned_log_dirs=str(tmp_path / "one"))
+    manager = LogManager(config, backends={"local": backend}, scheduler=Later())
+    assert (reserved, manager.table.cordoned) == ([1048576], {tmp_path / "one"})
+    assert backend.later == manager._work.later
+    assert (manager._workers, manager._runs_cleaner) == ({}, True)
+    manager = LogManager(config, backends={"local": other}, scheduler=Later(), events=EventQueue())
+    assert (other.later, list(manager._workers)) == (own, [each.path for each in manager.dirs])
+    for workers in manager._workers.values():
+        workers.stop()
+    backend = LocalBackend()
+    manager = LogManager(config, backends={"local": backend})
+    assert (backend.later, manager._runs_cleaner) == (None, False)
+    assert [type(each) for each in LogManager(config)._backends.values()] == [LocalBackend]
+
+
+def test_without_a_directory_nothing_can_be_used(tmp_path: Path) -> None:
+    manager = LogManager(settings(tmp_path))
+    manager.table.dirs.clear()
+    with pytest.raises(LogDirError, match=r"No log directory can be used \(\): none is configured\."):
+        manager.acquire()
+
+
+def test_a_directory_is_made_with_those_above_it(tmp_path: Path) -> None:
+    log_dir = LogDir(tmp_path / "a" / "b")
+    log_dir.acquire()
+    log_dir.release()
+    assert (tmp_path / "a" / "b" / ".lock").exists()
+    LogDir(tmp_path / "a" / "b").acquire()
+
+
+def test_the_mark_of_a_clean_stop_is_taken_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(log_dir_module, "sync_directory", synced.append)
+    log_dir = LogDir(tmp_path)
+    assert not log_dir.take_clean_shutdown_marker()
+    assert synced == []
+    log_dir.write_clean_shutdown_marker(-1)
+    assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":-1}'
+    assert log_dir.take_clean_shutdown_marker()
+    assert synced == [tmp_path], "else a power failure could bring it back"
+    assert not log_dir.take_clean_shutdown_marker()
+
+
 # ---- the stop ----
+
+
+def test_a_stop_ends_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = LogManager(settings(tmp_path), events=EventQueue())
+    manager.acquire()
+    manager.load()
+    assert not [each.name for each in threading.enumerate() if each.name.startswith("kafka-recovery-")]
+    ended: list[str] = []
+
+    def noting(name: str, part: Any, method: str) -> None:
+        known = getattr(part, method)
+        monkeypatch.setattr(part, method, lambda: (ended.append(name), known()))
+
+    noting("tasks", manager.tasks, "stop")
+    noting("cleaner", manager.cleaner, "shutdown")
+    noting("events", manager.events, "stop")
+    for workers in manager._workers.values():
+        noting("workers", workers, "stop")
+    manager.shutdown()
+    assert ended == ["tasks", "cleaner", "events", "workers", "workers"]
+    assert (manager.table.closed, manager._queue) == (True, None)
+    with pytest.raises(KafkaStorageError, match="t-0 cannot be created"):
+        manager.get_or_create(TP)
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_each_directory_is_loaded_with_its_threads(manage: Any, monkeypatch: pytest.MonkeyPatch, threads: str) -> None:
+    made: list[dict[str, Any]] = []
+    pool = dir_loader.ThreadPoolExecutor
+
+    def noted(**how: Any) -> Any:
+        made.append(how)
+        return pool(**how)
+
+    monkeypatch.setattr(dir_loader, "ThreadPoolExecutor", noted)
+    manage(keys={"num_recovery_threads_per_data_dir": threads})
+    expected = [
+        {"max_workers": int(threads), "thread_name_prefix": f"kafka-recovery-{name}"} for name in ("one", "two")
+    ]
+    assert made == expected
 
 
 def test_a_stop_marks_the_directories_that_were_closed(

@@ -360,6 +360,65 @@ def test_a_map_is_bounded_and_as_full_as_asked(monkeypatch: pytest.MonkeyPatch) 
     assert made == [(most - 1, 0.3), (most, 0.3), (most, 0.3), (7, 0.9)]
 
 
+@pytest.mark.parametrize(
+    ("number", "offline"),
+    [(errno.EIO, errno.EIO), (errno.EROFS, errno.EROFS), (errno.EMFILE, errno.EIO), (None, errno.EIO)],
+)
+def test_a_swap_that_fails_half_way_takes_the_log_offline(
+    monkeypatch: pytest.MonkeyPatch, number: int | None, offline: int
+) -> None:
+    """Whatever the reason: only a restart puts the names right. Before that the written files go."""
+    error = OSError("broken") if number is None else OSError(number, "broken")
+    steps: list[Any] = []
+    failing_at = "install"
+
+    class Files:
+        def __init__(self, storage: Any, base: int) -> None:
+            steps.append(base)
+
+        def create(self) -> tuple[int, str]:
+            return 7, "path"
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            def step(*how: Any) -> None:
+                steps.append((name, *how))
+                if name == failing_at:
+                    raise error
+
+            return step
+
+    class Cleaning:
+        def clean(self, *how: Any) -> Any:
+            steps.append(("clean", *how))
+            return SimpleNamespace(aborted_transactions=lambda: ["aborted"])
+
+        def is_current(self) -> bool:
+            return True
+
+        def swap(self, *how: Any) -> bool:
+            return True
+
+        def end_swap(self) -> None:
+            steps.append("end")
+
+    monkeypatch.setattr(cleaner_module, "CleanedFiles", Files)
+    log: Any = Log(file_delete_delay_ms="99")
+    log.storage, log.go_offline = None, lambda number: steps.append(number)
+    cleaning: Any = Cleaning()
+    segments = [(5, 1, 1, 1, 0, 11), (7, 1, 1, 1, 0, 22), (9, 1, 1, 1, 0, -1)]
+    cleaner = cleaner_module.Cleaner(1 << 20)
+    with pytest.raises(OSError, match="broken"):
+        cleaner._clean_group(log, cleaning, segments, 0, 2)
+    clean = ("clean", 0, 2, 7, "path")
+    assert steps == [5, clean, ("finish", ["aborted"], 22), ("promote",), ("install", [5, 7], 99), offline, "end"]
+    steps.clear()
+    failing_at = "promote"
+    with pytest.raises(OSError, match="broken"):
+        cleaner._clean_group(log, cleaning, segments, 2, 1)
+    clean = ("clean", 2, 1, 7, "path")
+    assert steps == [9, clean, ("finish", ["aborted"], 0), ("promote",), ("discard",)]
+
+
 # ---- rounds of a thread ----
 
 
