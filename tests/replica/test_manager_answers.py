@@ -382,3 +382,130 @@ def test_the_keys_of_replication_reach_the_logs_common_part(monkeypatch: pytest.
         replication_quota_window_size_seconds="7",
         leader_replication_throttled_rate="99",
     )
+
+
+class Logs:
+    """Logs that note their new configurations."""
+
+    def __init__(self, **keys: str) -> None:
+        self.config = LogConfig.create(overrides={name.replace("_", "."): value for name, value in keys.items()})
+        self.updated: list[Any] = []
+        self.leader_throttled = False
+        self.id = 7
+
+    def update_config(self, config: Any) -> None:
+        self.updated.append(config)
+
+    def become_follower(self, *how: Any) -> None:
+        self.updated.append(("follower", *how))
+
+
+@pytest.mark.parametrize("moving", [True, False])
+def test_a_log_is_shown_once_and_a_move_goes_on_with_each_assignment(moving: bool) -> None:
+    async def test(broker: Broker) -> None:
+        manager, moves = broker.manager, Noting()
+        manager._moves = moves  # type: ignore[assignment]
+        manager._log_manager.futures.is_moving = lambda tp: moving  # type: ignore[method-assign]
+        heard: list[Any] = []
+        manager.leadership_listeners.append(lambda *what: heard.append(what))
+        log: Any = Logs(leader_replication_throttled_replicas="0:0")
+        partition = Partition(T0, ID, 0)
+        for leader, epoch in ((0, 4), (1, 5)):
+            manager._publish(partition, assigned(leader, epoch), log)
+        assert (partition.log, partition.leader_epoch, manager.partitions[T0]) == (log, 5, partition)
+        assert log.leader_throttled
+        assert broker.table.calls == [("set_log", "t", 0, log)]
+        assert moves.calls == [("add", T0)] * (2 if moving else 0)
+        assert heard == [(T0, 4, True), (T0, 5, False)]
+        other: Any = Logs()
+        manager._publish(partition, assigned(0, 6), other)
+        assert broker.table.calls[1:] == [("set_log", "t", 0, other)]
+        assert not other.leader_throttled
+
+    run(test)
+
+
+def test_a_partition_that_is_not_hosted_any_more_is_told_to_all_parts() -> None:
+    async def test(broker: Broker) -> None:
+        manager = broker.manager
+        manager.fetchers, manager.isr = Noting(), Noting()  # type: ignore[assignment]
+        heard: list[Any] = []
+        manager.leadership_listeners.append(lambda *what: heard.append(what))
+        checks: list[int] = []
+        manager.deletions.check = lambda: checks.append(1)  # type: ignore[method-assign]
+        log: Any = Logs()
+        partition = broker.host(T0, log)
+        manager._unpublish(partition)
+        assert manager.partitions == {}
+        assert manager.fetchers.calls == [("remove", [T0])]  # type: ignore[union-attr]
+        assert manager.isr.calls == [("forget", partition, log)]  # type: ignore[union-attr]
+        assert broker.table.calls == [("remove_log", "t", 0)]
+        assert (log.updated, heard, checks) == ([("follower", -1, 4)], [(T0, 4, False)], [1])
+        # One whose log did not open has nothing to give up.
+        partition = broker.host(T1)
+        manager._unpublish(partition)
+        assert len(manager.isr.calls) == 1  # type: ignore[union-attr]
+        assert heard[1:] == [(T1, 4, False)]
+        manager.fetchers = None
+
+    run(test)
+
+
+def test_changed_settings_are_those_of_the_topic_and_of_logs_that_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(broker: Broker) -> None:
+        manager = broker.manager
+        fetchers = Noting()
+        manager.fetchers = fetchers  # type: ignore[assignment]
+        monkeypatch.setattr(manager, "_log_config", lambda topic: f"config of {topic}")
+        logs: dict[TopicPartition, Any] = {tp: Logs() for tp in (T0, T1, U0)}
+        for tp, log in logs.items():
+            broker.host(tp, log)
+        broker.host(TopicPartition("v", 0))
+        manager.partitions[T1].offline = True
+        await manager._topic_config_changed("t", {})
+        assert [log.updated for log in logs.values()] == [["config of t"], [], []]
+        assert [list(topics) for _, topics in fetchers.calls] == [["t"]]
+        manager._apply_config(manager.partitions.values())
+        assert [log.updated for log in logs.values()] == [["config of t"] * 2, [], ["config of u"]]
+        assert [list(topics) for _, topics in fetchers.calls[1:]] == [["t", "u"]]
+        manager.fetchers = None
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "offline"),
+    [
+        (OSError(5, "broken"), ErrorCode.KAFKA_STORAGE_ERROR, True),
+        (errors.KafkaStorageError("offline"), ErrorCode.KAFKA_STORAGE_ERROR, True),
+        (errors.InconsistentTopicIdError("another"), ErrorCode.INCONSISTENT_TOPIC_ID, False),
+        (ValueError("odd"), ErrorCode.UNKNOWN_SERVER_ERROR, False),
+    ],
+)
+def test_a_log_that_does_not_open_is_offline_where_the_disk_is(
+    error: Exception, code: ErrorCode, offline: bool
+) -> None:
+    async def test(broker: Broker) -> None:
+        partition = Partition(T0, ID, 0)
+        assert broker.manager._open_failed(partition, error) is code
+        assert (partition.offline, T0 in broker.manager.partitions) == (offline, offline)
+
+    run(test)
+
+
+def test_a_failed_directory_takes_its_partitions_from_the_fetchers() -> None:
+    async def test(broker: Broker) -> None:
+        manager = broker.manager
+        fetchers, isr = Noting(), Noting()
+        manager.fetchers, manager.isr = fetchers, isr  # type: ignore[assignment]
+        log: Any = Logs()
+        partition = broker.host(T0, log)
+        manager.failed_followers[T0] = errors.KafkaStorageError("earlier")
+        manager.log_dir_failed(Path("/x"), [T0, T1])
+        await settle()
+        assert (partition.offline, manager.failed_followers) == (True, {})
+        assert fetchers.calls == [("remove", [T0, T1])]
+        assert isr.calls == [("leadership_changed", partition, log)]
+        manager.fetchers = None
+
+    run(test)
