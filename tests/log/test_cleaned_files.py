@@ -53,8 +53,10 @@ def test_aborted_transactions_and_the_age_are_kept(
         cleaned_files.os, "fsync", lambda fd: synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
     )
     write(tmp_path, "log.cleaned")
-    CleanedFiles(storage, BASE).finish(aborted, 1234)
     index = tmp_path / f"{STEM}.txnindex.cleaned"
+    if aborted:
+        index.write_bytes(b"left over" * 20)
+    CleanedFiles(storage, BASE).finish(aborted, 1234)
     if aborted:
         assert index.read_bytes() == b"".join(struct.pack(">hqqqq", 0, *each) for each in aborted)
         assert synced == [str(index)]
