@@ -112,6 +112,19 @@ def test_all_that_came_before_the_end_is_served(network):
     assert client.closed_by_broker()
 
 
+def test_a_connection_that_is_not_here_is_not_closed(network, eventually):
+    net = network()
+    client = net.client()
+    client.ask(b"x")
+    for connection in (0, -1, 2, 1 << 40):
+        net.server.close_connection(connection)
+    assert client.ask(b"y") == b"y"
+    net.server.close_connection(1)
+    net.server.close_connection(1)
+    assert client.closed_by_broker()
+    eventually(lambda: net.counters()["connections"]["closed_by_broker"] == 1)
+
+
 # ---- room for brokers ----
 
 

@@ -256,3 +256,39 @@ def test_a_connection_that_goes_while_its_sensors_are_asked_for_leaves_them(netw
     quotas.handle(request)
     del request
     eventually(lambda: not any(each.is_shared() for each in quotas.sensors.values() if each is not None))
+
+
+@pytest.mark.parametrize(("throttle_ms", "of_time", "noted"), [(5, True, 5), (5, False, None), (0, True, None)])
+def test_a_throttle_time_is_noted_where_it_is_of_the_request_quota(network, throttle_ms, of_time, noted):
+    net = network()
+    quotas = Quotas(net)
+    handle = net.handler
+
+    def handler(request: Any) -> None:
+        if request.ask_kind is None:
+            request.throttle(throttle_ms, of_time)
+        handle(request)
+
+    net.handler = handler
+    client = net.client()
+    assert client.ask(b"x") == b"x"
+    found = {name: sensor.throttle_time_ms() for name, sensor in quotas.sensors.items() if sensor is not None}
+    assert found == dict.fromkeys(NAMES) | {"request": noted}
+    assert client.ask(b"y") == b"y"
+
+
+def test_a_throttled_connection_is_not_idle(network, eventually):
+    net = network(connections_max_idle_ms=100, num_network_threads=1)
+    net.handler = lambda request: (request.throttle(60_000), request.reply(b""))
+    while True:
+        throttled = net.client()
+        try:
+            throttled.ask()
+            break
+        except (EOFError, ConnectionError):  # a machine so busy that it was idle before it asked
+            pass
+    idle = net.client()
+    assert idle.closed_by_broker()
+    assert net.counters()["connections"]["closed_idle"] >= 1
+    # It is older than the one that was closed.
+    assert [each["peer_port"] for each in net.server.connections()] == [throttled.socket.getsockname()[1]]
