@@ -221,13 +221,16 @@ def test_a_directory_that_does_not_get_empty_is_tried_three_times(
         rmtree(path)
 
     monkeypatch.setattr(local.shutil, "rmtree", remove)
-    monkeypatch.setattr(local.time, "sleep", lambda seconds: None)
+    pauses: list[float] = []
+    monkeypatch.setattr(local.time, "sleep", pauses.append)
     if failures < 3 or error.errno == errno.ENOENT:
         LocalBackend().delete_log(tmp_path, "t-0")
     else:
         with pytest.raises(OSError, match="a writer came"):
             LocalBackend().delete_log(tmp_path, "t-0")
     assert len(tries) == min(failures + 1, 3)
+    raised = failures >= 3 and error.errno != errno.ENOENT
+    assert pauses == [0.01] * (min(failures, 3) - raised)
     assert (tmp_path / "t-0").exists() == (failures >= 3)
 
 

@@ -481,3 +481,30 @@ def test_the_controller_hears_when_changes_linger_or_after_a_minute(monkeypatch:
         assert (store.notes[2][1], writer._told_s, writer._changed) == ([P0], 301.0, set())
 
     asyncio.run(body())
+
+
+def test_what_fails_goes_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        await sleep(0)
+
+    async def test(controller: Controller, manager: AlterPartitionManager) -> None:
+        controller.answers = [errors.KafkaConnectionError("gone"), errors.RequestTimedOutError("late")]
+        assert (await manager.alter(change())).version == 4
+        assert pauses == [0.05, 0.05]
+
+    async def below_2_7() -> None:
+        store: Any = Store()
+        writer = StoreIsrWriter(store)
+        store.failures = [StoreUnavailableError("/x", "away") for _ in range(3)]
+        writer._closed = True
+        await writer.alter(change())
+        assert pauses[2:] == [0.05] * 3
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    run(test)
+    asyncio.run(below_2_7())

@@ -18,7 +18,7 @@ from kafkapy.config.topic import LogConfig
 from kafkapy.errors import ErrorCode, FencedLeaderEpochError, KafkaError, KafkaStorageError, error_for
 from kafkapy.replica import fetcher_manager
 from kafkapy.replica.fetcher_api import FetcherMetrics, FollowerVersions
-from kafkapy.replica.fetcher_manager import _index
+from kafkapy.replica.fetcher_manager import ReplicaFetcherManager, _index
 from kafkapy.replica.truncation import EpochEnd
 from kafkapy.types import ListOffsetsTimestamp, TopicPartition
 from tests.replica.scripted_leader import batch
@@ -607,3 +607,22 @@ def test_the_end_cancels_what_is_under_way_and_ends_the_fetchers() -> None:
             fetchers._workers.submit(print)
 
     run(test)
+
+
+def test_a_pause_is_as_long_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+
+    async def test(manager: Manager) -> None:
+        await ReplicaFetcherManager._back_off(manager.fetchers)
+        manager.fetchers.update_config(manager.config.with_dynamic({"num.replica.fetchers": "1"}))
+        assert pauses == [1.5]
+
+    run(test, replica_fetch_backoff_ms="1500")

@@ -474,3 +474,26 @@ def test_the_end_of_the_manager_ends_all_changes() -> None:
         assert leader.manager._led == {}
 
     run(test)
+
+
+def test_a_change_is_asked_for_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        leader.fetched(partition, 3, 0)
+        await settle()
+        for number in (1, 2):
+            leader.sender.asked[-1][1].set_exception(errors.error_for(ErrorCode.NOT_CONTROLLER))
+            await settle()
+            assert (len(leader.sender.asked), pauses) == (1 + number, [0.05] * number)
+
+    run(test)

@@ -509,3 +509,41 @@ def test_a_failed_directory_takes_its_partitions_from_the_fetchers() -> None:
         manager.fetchers = None
 
     run(test)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long whoever sleeps wanted to."""
+    found: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        if seconds:
+            found.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    return found
+
+
+def test_a_store_that_fails_is_asked_again_after_a_pause(pauses: list[float]) -> None:
+    async def test(broker: Broker) -> None:
+        away = StoreUnavailableError("/x", "away")
+        failures: list[Exception] = [away, away]
+
+        async def reload(topics: set[str]) -> None:
+            if failures:
+                raise failures.pop(0)
+
+        broker.configs.reload_topics = reload
+        broker.configs.load_topics = reload
+        await broker.manager._read_configs({"t"}, {"u"})
+        assert pauses == [0.5, 0.5]
+        failures.append(away)
+        await broker.manager._read_configs({"t"}, set())
+        assert pauses == [0.5] * 3
+        broker.store.errors = [away, away, away]
+        await broker.manager._tell_controller()
+        assert pauses == [0.5] * 6
+
+    run(test)
