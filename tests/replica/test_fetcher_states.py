@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -605,6 +606,23 @@ def test_the_end_cancels_what_is_under_way_and_ends_the_fetchers() -> None:
         assert manager.connections.closed == 1
         with pytest.raises(RuntimeError):
             fetchers._workers.submit(print)
+
+    run(test)
+
+
+def test_work_that_never_began_is_closed() -> None:
+    """Else Python warns of a coroutine that was never awaited."""
+
+    async def test(manager: Manager) -> None:
+        followed = manager.follow(Log(0, 0, ()))
+        for early in (True, False):
+            work = asyncio.sleep(3600)
+            manager.fetchers._spawn(followed, work)
+            if not early:
+                await settle()
+            followed.task.cancel()
+            await manager.done()
+            assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
     run(test)
 
