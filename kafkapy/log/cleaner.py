@@ -61,7 +61,6 @@ class CleanerStats:
     keys: int = 0
     map_fullness: float = 0.0
     seconds: float = 0.0
-    groups: int = 0
 
 
 def group_segments(
@@ -138,7 +137,6 @@ class Cleaner:
         sizes = log.config.segment_bytes, log.config.segment_index_bytes
         for first, count in group_segments(segments, end, *sizes, most):
             self._clean_group(log, cleaning, segments, first, count)
-            stats.groups += 1
         stats.figures = cleaning.stats()
         stats.seconds = time.monotonic() - started
         return end, stats

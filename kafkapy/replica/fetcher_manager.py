@@ -339,6 +339,8 @@ class ReplicaFetcherManager:
     def _spawn(self, followed: _Followed, work: Coroutine[Any, Any, None]) -> None:
         """Run what a partition waits for, and fetch it afterwards."""
         followed.task = self._in_background(self._settle(followed, work))
+        # A task that is cancelled before its first step has not awaited the work.
+        followed.task.add_done_callback(lambda _: work.close())
 
     async def _settle(self, followed: _Followed, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -114,6 +114,28 @@ def test_what_is_written_is_on_the_disk_with_its_name(tmp_path: Path, synced: Sy
     assert descriptors() <= before
 
 
+def test_what_is_read_or_synced_stays_as_it_is_and_is_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_checkpoint(path, {A0: 5})
+    before = path.read_bytes()
+    sync_file(path)
+    assert read_checkpoint(path) == {A0: 5}
+    sync_directory(tmp_path)
+    assert path.read_bytes() == before
+    assert read_checkpoint(tmp_path / "none") == {}
+    sync_file(tmp_path / "none")
+    with pytest.raises(NotADirectoryError):
+        sync_directory(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_temporary_file_that_a_crash_left_is_no_part_of_the_next(tmp_path: Path) -> None:
+    (tmp_path / "file.tmp").write_bytes(b"left over " * 100)
+    write_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
 def umask() -> int:
     known = os.umask(0o022)
     os.umask(known)

@@ -56,7 +56,7 @@ def eventually(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
 
 
 def protocol_of(security: ListenerSecurity | None) -> SecurityProtocol:
-    if security is None:
+    if security is None or (security.tls is None and not security.sasl):
         return SecurityProtocol.PLAINTEXT
     if security.tls is None:
         return SecurityProtocol.SASL_PLAINTEXT

@@ -342,3 +342,60 @@ def test_sasl_over_tls(network):
         assert client.ask(b"hello" * 10_000) == b"hello" * 10_000
     assert {seen[1] for seen in exchange.seen} == {"sasl", "ready"}
     assert counters(net)["authenticated"] == 2
+
+
+@pytest.mark.parametrize("session_end_ms", [0, 1 << 62])
+def test_a_session_may_be_longer_than_any_clock_counts(network, session_end_ms):
+    net = sasl_network(network)
+    Exchange(net, session_end_ms=session_end_ms)
+    client = net.client("SASL")
+    assert log_in(client) == b"welcome"
+    for _ in range(2):
+        assert client.ask(b"x") == b"x"
+
+
+@pytest.mark.parametrize("session_end_ms", [1, -5])
+def test_a_session_that_is_over_serves_nothing(network, eventually, session_end_ms):
+    net = sasl_network(network)
+    exchange = Exchange(net, session_end_ms=session_end_ms)
+    client = net.client("SASL")
+    assert log_in(client) == b"welcome"
+    client.send(b"x")
+    assert client.closed_by_broker()
+    assert len(exchange.seen) == 2
+    assert {name: each for name, each in counters(net).items() if each} == {"authenticated": 1, "expired": 1}
+    assert "its session has expired, and it did not authenticate again" in eventually(net.lines)[0]
+
+
+def test_an_authentication_by_token_is_one_until_the_next(network):
+    net = sasl_network(network)
+    seen = []
+    tokens = iter([True, False])
+
+    def handler(request):
+        if request.api_key == AUTHENTICATE:
+            request.authenticated("User:alice", reply=b"", token_authenticated=next(tokens))
+        else:
+            seen.append(request.token_authenticated)
+            request.reply(b"")
+
+    net.handler = handler
+    client = net.client("SASL")
+    for _ in range(2):
+        client.ask(b"", key=AUTHENTICATE, version=1)
+        client.ask(b"x")
+    assert seen == [True, False]
+
+
+@pytest.mark.parametrize(("delay_ms", "late"), [(None, True), (60_000, True), (0, False), (-1, True)])
+def test_a_refusal_waits_for_its_own_delay_or_the_listeners(network, eventually, delay_ms, late):
+    net = sasl_network(network, connection_failed_authentication_delay_ms=60_000)
+    Exchange(net, delay_ms=delay_ms)
+    client = net.client("SASL")
+    client.send(b"wrong", key=AUTHENTICATE, version=1)
+    eventually(lambda: counters(net)["failed"] == 1)
+    if late:
+        assert client.silent()
+    else:
+        assert client.receive()[1] == b"no"
+        assert client.closed_by_broker()

@@ -7,6 +7,7 @@ import gc
 import os
 import resource
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -309,6 +310,13 @@ def test_a_connection_that_waits_for_its_answer_is_not_idle(network):
     assert client.receive()[0] == 1
 
 
+def time_of_acceptors() -> float:
+    """The seconds that the threads of acceptors have been on a processor."""
+    threads = [each for each in threading.enumerate() if each.name.startswith("kafka-socket-acceptor-")]
+    assert threads
+    return sum(time.clock_gettime(time.pthread_getcpuclockid(each.ident)) for each in threads if each.ident)
+
+
 def test_an_acceptor_without_descriptors_pauses_says_so_once_and_recovers(network, eventually):
     net = network()
     assert net.client().ask(b"before") == b"before"
@@ -327,8 +335,10 @@ def test_an_acceptor_without_descriptors_pauses_says_so_once_and_recovers(networ
             each.connect(("127.0.0.1", net.server.bound_port("PLAINTEXT")))
             each.sendall(net.clients[0].frame(b"x"))
         eventually(lambda: any("open files" in line for line in net.lines()))
+        before_s = time_of_acceptors()
         time.sleep(0.5)  # two more attempts
         assert len(net.lines()) == 1
+        assert time_of_acceptors() - before_s < 0.03, "it does not pause"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for filler in fillers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -324,3 +325,186 @@ def test_below_2_7_the_leader_writes_the_state_and_leaves_a_note(monkeypatch: py
             await writer.close()
 
     asyncio.run(body())
+
+
+def test_a_request_takes_a_thousand_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert alter_partition.AT_ONCE == 1000
+    monkeypatch.setattr(alter_partition, "AT_ONCE", 2)
+
+    async def test(controller: Controller, manager: AlterPartitionManager) -> None:
+        changes = [change(TopicPartition("t", number)) for number in range(5)]
+        await asyncio.gather(*map(manager.alter, changes))
+        sizes = [sum(len(topic.partitions) for topic in asked.topics) for _, asked in controller.received]
+        assert sizes == [2, 2, 1]
+        assert manager._sending is None
+
+    run(test)
+
+
+def test_topics_of_one_name_and_two_ids_are_two_topics() -> None:
+    async def test(controller: Controller, manager: AlterPartitionManager) -> None:
+        other = UUID(int=78)
+        await asyncio.gather(manager.alter(change()), manager.alter(change(P1, topic_id=other)))
+        [(_, asked)] = controller.received
+        assert [(each.topic_id, len(each.partitions)) for each in asked.topics] == [(ID, 1), (other, 1)]
+
+    run(test)
+
+
+def test_a_manager_that_is_closed_takes_no_change_and_cancels_those_that_wait() -> None:
+    async def test(controller: Controller, manager: AlterPartitionManager) -> None:
+        controller.gate.clear()
+        waiting = [asyncio.ensure_future(manager.alter(change(each))) for each in (P0, P1)]
+        await until(lambda: controller.received, "a request")
+        await manager.close()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(each) for each in outcomes] == [asyncio.CancelledError] * 2
+        assert manager._waiting == {}
+        with pytest.raises(errors.KafkaError) as caught:
+            await manager.alter(change())
+        assert caught.value.code is ErrorCode.OPERATION_NOT_ATTEMPTED
+
+    run(test)
+
+
+def test_failures_are_warned_of_when_they_last(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "kafka.server.AlterPartitionManager")
+    now = [100.0]
+    monkeypatch.setattr(alter_partition, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def test(controller: Controller, manager: AlterPartitionManager) -> None:
+        for seconds in (100.0, 109.9, 110.0, 119.9, 120.1):
+            now[0] = seconds
+            manager._tell_failure(8, "why")
+        levels = [each.levelname for each in caplog.records]
+        assert levels == ["INFO", "DEBUG", "WARNING", "DEBUG", "WARNING"]
+        told = "AlterPartition has failed for %d s, the last time at controller 8; the broker retries: why"
+        assert [caplog.messages[number] for number in (0, 2, 4)] == [told % seconds for seconds in (0, 10, 20)]
+        # A success ends that.
+        await manager.alter(change())
+        assert manager._failing_since is None
+        caplog.clear()
+        controller.answers = [lambda _: AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
+        monkeypatch.setattr(alter_partition, "RETRY_S", 0.0)
+        await manager.alter(change(epoch=4))
+        assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+            ("ERROR", "This broker is not authorized to send AlterPartition to controller 8")
+        ]
+
+    run(test)
+
+
+@pytest.mark.parametrize(("number", "recovering"), [(0, False), (1, True)])
+def test_the_state_is_that_of_the_answer(number: int, recovering: bool) -> None:
+    each: Any = SimpleNamespace(
+        leader_id=3, leader_epoch=6, isr=[3, 1], leader_recovery_state=number, partition_epoch=9
+    )
+    assert alter_partition._state(change(), each) == PartitionState(3, 6, (3, 1), 9, recovering, 9)
+    assert alter_partition._code(107) is ErrorCode.INELIGIBLE_REPLICA
+    assert alter_partition._code(32_000) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class Store:
+    """A store whose writes and notes fail as the test says."""
+
+    def __init__(self) -> None:
+        self.failures: list[Exception] = []
+        self.written: list[tuple[str, bytes, int]] = []
+        self.notes: list[tuple[str, list[TopicPartition], bool, bool]] = []
+
+    def _fail(self) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+
+    async def set(self, path: str, value: bytes, version: int) -> Any:
+        self._fail()
+        self.written.append((path, value, version))
+        return SimpleNamespace(version=version + 1)
+
+    async def create(self, path: str, value: bytes, *, sequential: bool, make_parents: bool) -> None:
+        self._fail()
+        self.notes.append((path, decode_isr_change(value), sequential, make_parents))
+
+
+def test_a_write_that_the_store_does_not_take_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alter_partition, "RETRY_S", 0.0)
+
+    async def body() -> None:
+        store: Any = Store()
+        writer = StoreIsrWriter(store)
+        path = partition_state_path(P0)
+        store.failures = [StoreUnavailableError(path, "away") for _ in range(2)]
+        assert await writer.alter(change()) == PartitionState(1, 5, (1, 2), 9, False, 4)
+        assert store.written == [(path, encode_partition_state(PartitionState(1, 5, (1, 2), 9)), 3)]
+        await writer.close()
+        # After the end no note is begun.
+        ended = StoreIsrWriter(store)
+        await ended.close()
+        await ended.alter(change())
+        assert ended._telling is None
+
+    asyncio.run(body())
+
+
+def test_the_controller_hears_when_changes_linger_or_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (alter_partition.CHECK_S, alter_partition.LINGER_S, alter_partition.MAX_DELAY_S) == (2.5, 5.0, 60.0)
+    looks: list[float] = []
+    now = [100.0]
+    times: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        now[0] = times.pop(0)
+
+    async def body() -> None:
+        store: Any = Store()
+        writer = StoreIsrWriter(store, clock=lambda: now[0])
+        monkeypatch.setattr(alter_partition.asyncio, "sleep", sleep)
+        for known, at, told in (
+            ([104.9, 105.0], 100.0, 105.0),
+            # The last change is young, but the last note is old: 60 s behind it.
+            ([164.9, 165.0], 163.0, 165.0),
+        ):
+            times[:] = known
+            writer._changed, writer._changed_s = {P1, P0}, at
+            await writer._tell()
+            assert writer._told_s == told
+        assert [each[1:] for each in store.notes] == [([P0, P1], True, True)] * 2
+        assert looks == [2.5] * 4
+        # A note that fails is made again, with what came meanwhile.
+        times[:] = [300.0, 301.0]
+        store.failures = [StoreUnavailableError("/x", "away")]
+        writer._changed = {P0}
+        await writer._tell()
+        assert (store.notes[2][1], writer._told_s, writer._changed) == ([P0], 301.0, set())
+
+    asyncio.run(body())
+
+
+def test_what_fails_goes_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        await sleep(0)
+
+    async def test(controller: Controller, manager: AlterPartitionManager) -> None:
+        controller.answers = [errors.KafkaConnectionError("gone"), errors.RequestTimedOutError("late")]
+        assert (await manager.alter(change())).version == 4
+        assert pauses == [0.05, 0.05]
+
+    async def below_2_7() -> None:
+        store: Any = Store()
+        writer = StoreIsrWriter(store)
+        store.failures = [StoreUnavailableError("/x", "away") for _ in range(3)]
+        writer._closed = True
+        await writer.alter(change())
+        assert pauses[2:] == [0.05] * 3
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    run(test)
+    asyncio.run(below_2_7())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from replica.isr_leader import LAG_MS, IsrLeader, settle
@@ -361,5 +363,137 @@ def test_the_operator_is_told_what_becomes_of_an_isr(
             assert told() == [("INFO", f"{refused}; {what}")]
             assert leader.manager.failed == 2 + number
             assert (partition.pending is None) == (number == 0)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("at", "caught_up_ms", "lags"),
+    [(9, -1, False), (9, 0, False), (8, -1, True), (8, 0, True), (8, 399, True), (8, 400, False), (8, 500, False),
+     (10, 399, True), (-1, -1, True)],
+)  # fmt: skip
+def test_a_member_lags_that_was_not_caught_up_for_the_lag_time(at: int, caught_up_ms: int, lags: bool) -> None:
+    """Now is 500; the log ends at 9. The leader itself never lags, whatever is known of it."""
+
+    async def test(leader: IsrLeader) -> None:
+        leader.replication.clock_ms = 500
+        followers = [(each, at, 0, caught_up_ms, -1, 0) for each in (1, 2, 3)]
+        log: Any = SimpleNamespace(log_end_offset=9, followers=lambda: followers)
+        assert leader.manager.lagging(log, (1, 2)) == ({2} if lags else set())
+        unknown: Any = SimpleNamespace(log_end_offset=9, followers=list)
+        assert leader.manager.lagging(unknown, (1, 2, 3)) == {2, 3}
+        nothing: Any = SimpleNamespace(log_end_offset=-1, followers=list)
+        assert leader.manager.lagging(nothing, (1, 2)) == set()
+
+    run(test)
+
+
+def test_an_event_of_a_log_that_nobody_looks_after_or_that_is_on_its_way_changes_nothing() -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        log, manager = partition.log, leader.manager
+        assert log is not None and partition.assignment is not None
+        calls = (
+            lambda: manager.follower_caught_up(log.id + 1, 3),
+            lambda: manager.follower_caught_up(log.id, 2),  # a member
+        )
+        for call in calls:
+            call()
+        # The log leads in another epoch than the assignment says.
+        assignment = partition.assignment
+        partition.assignment = assignment._replace(state=assignment.state._replace(leader_epoch=4))
+        manager.follower_caught_up(log.id, 3)
+        leader.replication.clock_ms = 9000
+        manager.shrink(partition)
+        partition.assignment = None
+        manager.follower_caught_up(log.id, 3)
+        manager.shrink(partition)
+        partition.assignment, partition.log = assignment, None
+        manager.follower_caught_up(log.id, 3)
+        manager.shrink(partition)
+        partition.log = log
+        log.go_offline(5)
+        manager.shrink(partition)
+        await settle()
+        assert (leader.sender.asked, partition.pending) == ([], None)
+        manager.forget(partition, log)
+        manager.follower_caught_up(log.id, 3)
+        await settle()
+        assert leader.sender.asked == []
+
+    run(test)
+
+
+def test_a_log_that_has_a_newer_assignment_is_not_changed() -> None:
+    """The log hears of it first, on a worker thread."""
+
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        log = partition.log
+        assert log is not None
+        told: list[Any] = []
+
+        def set_isr(*what: Any, leader_epoch: int) -> bool:
+            told.append((*what, leader_epoch))
+            return False
+
+        fake: Any = SimpleNamespace(id=log.id, leader_epoch=5, set_isr=set_isr)
+        partition.log = fake
+        leader.manager.follower_caught_up(log.id, 3)
+        leader.manager._change(partition, (1,))
+        await settle()
+        assert told == [(7, (1, 2), (1, 2, 3), 5), (7, (1, 2), (1, 2), 5)]
+        assert (leader.sender.asked, partition.pending) == ([], None)
+
+    run(test)
+
+
+def test_an_error_of_a_change_that_another_assignment_ended_counts_nothing() -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        leader.fetched(partition, 3, 0)
+        await settle()
+        leader.lead(partition=partition, isr=(1,), leader_epoch=6, version=9)
+        leader.sender.asked[-1][1].set_exception(errors.error_for(ErrorCode.UNKNOWN_SERVER_ERROR))
+        await settle()
+        assert (leader.manager.failed, len(leader.sender.asked)) == (0, 1)
+        assert (isr_of(partition), sizes(partition)) == (((1,), 9), (1, 1))
+
+    run(test)
+
+
+def test_the_end_of_the_manager_ends_all_changes() -> None:
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        leader.fetched(partition, 3, 0)
+        await settle()
+        changes = list(leader.manager._changes)
+        assert len(changes) == 1
+        await leader.manager.close()
+        assert [each.cancelled() for each in changes] == [True]
+        assert leader.manager._led == {}
+
+    run(test)
+
+
+def test_a_change_is_asked_for_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+
+    async def test(leader: IsrLeader) -> None:
+        partition = leader.lead()
+        leader.fetched(partition, 3, 0)
+        await settle()
+        for number in (1, 2):
+            leader.sender.asked[-1][1].set_exception(errors.error_for(ErrorCode.NOT_CONTROLLER))
+            await settle()
+            assert (len(leader.sender.asked), pauses) == (1 + number, [0.05] * number)
 
     run(test)

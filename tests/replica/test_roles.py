@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkapy.errors import ErrorCode, KafkaStorageError
+from kafkapy.errors import ErrorCode, KafkaStorageError, NotLeaderOrFollowerError
 from kafkapy.metadata.broker_requests import (
     LEADER_DURING_DELETE,
     BrokerResponse,
@@ -420,5 +421,81 @@ def test_requests_of_two_controllers_take_turns(with_broker: Runner) -> None:
         *answers, _ = await asyncio.gather(*requests, metadata)
         assert all(answer.partition_errors == {} for answer in answers)
         assert fetchers.leaders() == {T0: (2, 5), T1: (2, 5)}
+
+    with_broker(test)
+
+
+def test_a_new_topic_of_a_name_takes_the_place_of_the_earlier_one(with_broker: Runner, tmp_path: Path) -> None:
+    """It went without this broker, which was away."""
+
+    async def test(broker: Any) -> None:
+        fetchers = fetchers_of(broker)
+        heard = Heard(broker)
+        await change(broker, 0, 5, T0, T1, is_new=True)
+        old = broker.table.log("t", 0)
+        old_partition = broker.replicas.partitions[T0]
+        other = random_uuid()
+        assert (await change(broker, 1, 0, T0, topic_id=other, is_new=True)).partition_errors == {}
+        log = broker.table.log("t", 0)
+        assert log is not old and not old.is_leader
+        assert broker.replicas.partitions[T0] is not old_partition
+        assert (log.topic_id, broker.replicas.partitions[T0].topic_id) == (other.bytes, other)
+        assert fetchers.leaders() == {T0: (1, 0)}
+        assert heard.forgotten == [T0]
+        assert heard.listened[2:] == [(T0, 5, False), (T0, 0, False)]
+        assert [path.name.rpartition("-")[2] for path in (tmp_path / "logs").glob("t-0.*")] == ["stray"]
+        assert ("t", other.bytes, 1) in broker.table.topics()
+
+    with_broker(test)
+
+
+def test_a_topic_without_an_id_gets_one_in_a_newer_epoch(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        await change(broker, 0, 0, topic_id=ZERO_UUID, is_new=True)
+        partition = broker.replicas.partitions[T0]
+        await change(broker, 0, 1)
+        assert broker.replicas.partitions[T0] is partition
+        assert partition.topic_id == ID
+
+    with_broker(test)
+
+
+def test_the_fetchers_are_given_before_the_first_request(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        fetchers: Any = Fetchers()
+        broker.replicas.follow_with(fetchers)
+        assert broker.replicas.fetchers is fetchers
+        await change(broker, 1, 0, is_new=True)
+        assert fetchers.leaders() == {T0: (1, 0)}
+
+    with_broker(test)
+
+
+def test_a_log_is_read_on_its_directorys_threads(with_broker: Runner) -> None:
+    async def test(broker: Any) -> None:
+        fetchers_of(broker)
+        await change(broker, 0, 0, T0, T1, is_new=True)
+        replicas, log = broker.replicas, broker.table.log("t", 0)
+
+        def read(which: Any, more: int) -> tuple[Any, int, str]:
+            return which, more, threading.current_thread().name
+
+        found, more, thread = await replicas.read_log(T0, read, 5)
+        assert (found, more, thread.startswith("replica-reads")) == (log, 5, True)
+        await replicas.read_log(T1, read, 5)
+        [threads] = replicas._readers.values()
+        assert threads._max_workers == 8
+
+        def fail(which: Any) -> None:
+            raise OSError(errno.EIO, "broken")
+
+        with pytest.raises(KafkaStorageError, match="The log cannot be read:.*broken"):
+            await replicas.read_log(T0, fail)
+        assert await replicas.low_watermark_reached(T0, 0) == 0
+        await change(broker, 1, 1, T0)
+        for attempt in (replicas.read_log(T0, read, 5), replicas.low_watermark_reached(T0, 0)):
+            with pytest.raises(NotLeaderOrFollowerError):
+                await attempt
 
     with_broker(test)

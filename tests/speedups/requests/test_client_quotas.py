@@ -73,3 +73,33 @@ def test_a_bound_may_change() -> None:
     assert sensor.record(1000, 0) > 0
     sensor.bound = 1e6
     assert sensor.bound == 1e6 and sensor.record(1, 1) == 0
+
+
+@pytest.mark.parametrize(("windows", "window_ms"), [(0, 1000), (-1, 1000), (11, 0), (11, -1)])
+def test_a_rate_needs_time(windows: int, window_ms: int) -> None:
+    with pytest.raises(ValueError, match=f"{windows} windows of {window_ms} ms are no time"):
+        QuotaSensor(1.0, windows, window_ms)
+    QuotaSensor(1.0, 1, 1)
+
+
+def test_a_rate_is_of_eleven_seconds_where_nothing_else_is_said() -> None:
+    sensor = QuotaSensor(5.0)
+    assert sensor.bound == 5.0
+    assert sensor.record(110, 0, check=False) == 0, "what is not checked has no throttle time"
+    assert sensor.measure(0) == 11
+    assert sensor.measure(10_999) == pytest.approx(110 / 10.999)
+    assert sensor.measure(11_000) == 0
+
+
+@pytest.mark.parametrize(("most", "throttle_ms"), [(0, 10_000), (10_001, 10_000), (10_000, 10_000), (9_999, 9_999)])
+def test_a_throttle_time_is_bounded_where_a_bound_is_given(most: int, throttle_ms: int) -> None:
+    sensor = QuotaSensor(10.0, 11, 1000, most)
+    assert sensor.record(200, 0) == throttle_ms
+
+
+def test_throttle_times_are_noted_one_by_one() -> None:
+    sensor = QuotaSensor(1.0)
+    for throttle_ms, mean in ((10, 10), (20, 15), (60, 30), (0, 22.5)):
+        sensor.note_throttle(throttle_ms)
+        assert sensor.throttle_time_ms() == mean
+    assert sensor.is_idle(), "a throttle time is no use of the quota"

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from kafkapy._speedups.requests.data_plane import DataPlane
+from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.testing.request_driver import RequestDriver
 from kafkapy.errors import ErrorCode
 from kafkapy.protocol.messages.fetch import FetchResponse
@@ -42,6 +44,46 @@ def test_counters_count_requests_and_failed_ones(broker: Any) -> None:
     assert counters[1]["errors"] == 0
     assert counters[1]["response_bytes"] > len(broker.batch())
     assert len(counters[0]["total_histogram"]) == 32
+
+
+def test_what_is_not_set_is_what_kafka_has(broker: Any) -> None:
+    plane = DataPlane(7, broker.table, broker.sessions, broker.events)
+    assert (plane.node_id, plane.fetch_max_bytes) == (7, 55 * 1024 * 1024)
+    assert (plane.authorizer_epoch, plane.quota_epoch, plane.request_log_level) == (-1, -1, 0)
+    assert (plane.verify_transactions, plane.replica_selector) == (True, "leader")
+    assert (plane.share_table, plane.commit_table) == (None, None)
+    for name in ("rack_aware", "asked", "leader"):
+        plane.replica_selector = name
+        assert plane.replica_selector == name
+    plane.verify_transactions = False
+    assert plane.verify_transactions is False
+    plane.quota_epoch, plane.request_log_level = 5, 2
+    assert (plane.quota_epoch, plane.request_log_level) == (5, 2)
+    plane.fetch_max_bytes = 1024
+    with pytest.raises(ValueError, match="must be at least 1024, not 1023"):
+        plane.fetch_max_bytes = 1023
+    assert plane.fetch_max_bytes == 1024
+    assert FetchSessionCache().counters() == {"sessions": 0, "partitions": 0, "evictions": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "possible"),
+    [
+        *((each, True) for each in ("a", "z", "A", "Z", "0", "9", "_", "-", "a.", ".a", "...", "t" * 249)),
+        *((each, False) for each in ("", ".", "..", "t" * 250)),
+        # The neighbours of letters, digits and signs.
+        *((f"t{each}", False) for each in "@[`{/:,^ \x7f\N{LATIN SMALL LETTER E WITH ACUTE}"),
+    ],
+)
+def test_only_a_name_that_kafka_allows_is_asked_about(broker: Any, name: str, possible: bool) -> None:
+    broker.plane.authorizer_epoch = 1
+    exchange = broker.fetch_exchange([(name, 0, 0)])
+    if possible:
+        assert (exchange.kind, exchange.questions) == ("ask", [b"\x03" + name.encode()])
+        exchange.cancel()
+    else:
+        entry = broker.only(broker.fetch_reply(exchange, 12))
+        assert entry.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("produce", [True, False])
