@@ -415,6 +415,35 @@ async def test_batches_expire_at_their_time_and_not_before() -> None:
     sender.stop()
 
 
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+@running
+async def test_a_late_answer_says_nothing_of_the_batch_behind(code: ErrorCode) -> None:
+    bench = Bench(enable_idempotence=False, max_in_flight_requests_per_connection=1)
+    late = bench.send()
+    await bench.settle()
+    (first,) = bench.take()
+    bench.now = 10**7
+    bench.sender._expires_ms = 0
+    bench.sender.schedule()
+    await bench.settle()
+    assert late.is_done
+    bench.now = 0
+    bench.accumulator.topic("t").update([(2, 1)])
+    bench.send()
+    bench.sender.leaders_changed({2})
+    await bench.settle()
+    (second,) = bench.take()
+    queue = bench.accumulator.queue("t", 0)
+    assert (second.node, queue.muted) == (2, True)
+    first.reply(error_code=int(code), base_offset=-1)
+    await bench.settle()
+    assert (queue.muted, queue.sent) == (True, second.request.batches)
+    second.reply(base_offset=0)
+    await bench.settle()
+    assert not queue.muted
+    bench.sender.stop()
+
+
 @pytest.mark.parametrize(
     ("drained", "sequence", "unresolved"), [(True, True, 1), (False, True, -1), (True, False, -1), (False, False, -1)]
 )
