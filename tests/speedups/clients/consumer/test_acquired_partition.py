@@ -189,6 +189,10 @@ def test_only_acquired_records_are_read() -> None:
 def test_a_chunk_is_settled_when_nothing_of_it_is_open() -> None:
     found = chunk(batch(0, 2), (0, 1, 1), explicit=True)
     assert (found.node_id, found.committable) == (-1, True)
+    # What only a response to Fetch says is unknown.
+    assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (-1, -1, -1)
+    assert (found.preferred_read_replica, found.current_leader, found.error_code) == (-1, None, 0)
+    assert (found.diverging_epoch, found.snapshot_id) == (None, None)
     seen = [(found.waiting, found.held, found.unsent, found.renewing, found.settled)]
     assert len(found.take(2)) == 2
     seen.append((found.waiting, found.held, found.unsent, found.renewing, found.settled))
