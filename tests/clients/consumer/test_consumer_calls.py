@@ -403,7 +403,7 @@ def test_a_poll_waits_up_to_its_timeout(consumer: Any, monkeypatch: pytest.Monke
     assert waits == [(math.inf, True)]
 
 
-def test_attention_does_the_loops_work_first(consumer: Any) -> None:
+def test_attention_does_the_loops_work_first(consumer: Any, caplog: pytest.LogCaptureFixture) -> None:
     core = consumer._core
     filled(consumer, 1)
     done: list[int] = []
@@ -425,6 +425,8 @@ def test_attention_does_the_loops_work_first(consumer: Any) -> None:
     consumer.fetch_buffer.attention = True
     with pytest.raises(ValueError, match="first"):
         consumer.poll()
+    # The poll raises one of them; the others are logged.
+    assert [each.exc_info[0] for each in caplog.records if each.exc_info] == [KeyError]
     assert done[-1] == 3
     assert len(core.errors) == 1  # the next poll raises it
     core.answers["enter"] = None
