@@ -140,6 +140,9 @@ AREAS: Final = {
             f"{SINK}tests/test_{name}.py"
             for name in (
                 "transaction_client",
+                "control_topic",
+                "sink_session",
+                "transactional_task",
                 "exactly_once_model",
                 "sink_transactions",
                 "decision_time",

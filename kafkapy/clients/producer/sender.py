@@ -441,11 +441,8 @@ class Sender:
             # The broker has written a duplicate, but no longer knows its offset.
             accumulator.succeed(batch, response.base_offset, response.log_append_time)
             return
-        queue = accumulator.queue(batch.topic, batch.partition)
         if batch.done:
-            queue.forget(batch)  # it expired meanwhile
-            queue.muted = False
-            return
+            return  # it expired meanwhile, and the next batch may be in flight to another leader
         if code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
             log.warning("%s of %d bytes is too large for its topic; splitting it", batch, batch.size)
             accumulator.split(batch)

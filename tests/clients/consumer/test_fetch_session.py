@@ -155,3 +155,12 @@ def test_closing_says_so_to_the_broker(session: FetchSession) -> None:
     assert plan is not None
     assert (plan.session_id, plan.epoch, plan.send) == (99, -1, {})
     assert session.close() is None
+    assert (session.names, list(session.partitions)) == ({}, [])
+
+
+@pytest.mark.parametrize(("throttle_ms", "usable"), [(0, True), (1, False)])
+def test_a_broker_that_only_throttles_opens_no_session(throttle_ms: int, usable: bool) -> None:
+    session = FetchSession(1)
+    plan = session.build({})
+    assert session.completed(plan, 0, 99, throttle_ms, set(), False) is usable
+    assert session.build({}).session_id == (99 if usable else 0)

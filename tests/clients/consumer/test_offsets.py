@@ -375,6 +375,10 @@ def test_a_reset_without_a_leader_waits_for_the_metadata(monkeypatch: pytest.Mon
         bench.network.version += 1
         bench.network.answers = {1: [listed(T0, 9)]}
         bench.offsets.wake()
+        # It is asked about; newer metadata does not ask again.
+        bench.network.version += 1
+        bench.offsets.wake()
+        assert len(bench.offsets._tasks) == 1
         await bench.settle()
         assert bench.state().buffer.position == 9
         assert bench.network.invalidated == 1

@@ -95,6 +95,7 @@ def test_a_producer_begins_without_an_id() -> None:
         assert (manager.started, manager.took_nothing_over, manager.pending) == (False, False, "")
         assert manager.accumulator.idempotent
         assert manager.transactional is manager.accumulator.transactional is (transactional_id is not None)
+        assert bool(manager.accumulator.open) is (transactional_id is None)
 
 
 OPERATIONS: dict[str, tuple[Any, set[State]]] = {
@@ -149,6 +150,11 @@ def test_a_producer_without_transactions_has_none() -> None:
             ProducerFencedError,
             r"the producer of id \(7, 3\) was fenced: .*x",
         ),
+        (
+            error_for(ErrorCode.INVALID_PRODUCER_EPOCH, "x"),
+            type(error_for(ErrorCode.INVALID_PRODUCER_EPOCH)),
+            r"the producer of id \(7, 3\) was fenced: .*x",
+        ),
         (error_for(ErrorCode.TRANSACTION_ABORTABLE, "x"), TransactionAbortableError, "the producer has an error: .*x"),
         (KafkaError("x"), KafkaError, "the producer has an error: .*x"),
         (ValueError("x"), KafkaError, "the producer has an error: x"),
@@ -166,6 +172,25 @@ def test_the_error_of_a_producer_is_raised_by_what_follows(error: Exception, kin
     assert isinstance(manager.refusal(), kind)
     with pytest.raises(kind):
         manager.add_partition(bench.first)
+
+
+@pytest.mark.parametrize("operation", ["initializing", "begin", "prepare", "begin_commit", "begin_abort"])
+def test_the_error_of_a_producer_comes_before_its_state(operation: str) -> None:
+    work, _ = OPERATIONS[operation]
+    bench = Bench(State.READY)
+    bench.manager.fatal(error_for(ErrorCode.PRODUCER_FENCED, "x"))
+    with pytest.raises(ProducerFencedError):
+        work(bench.manager)
+    with pytest.raises(ProducerFencedError):
+        bench.manager.require_open()
+    bench = Bench(State.IN_TRANSACTION)
+    bench.manager.abortable(error_for(ErrorCode.TRANSACTION_ABORTABLE, "x"))
+    if operation == "begin_abort":
+        work(bench.manager)
+        assert bench.manager.state is State.ABORTING
+    else:
+        with pytest.raises(TransactionAbortableError):
+            work(bench.manager)
 
 
 def test_a_record_is_refused_with_the_reason() -> None:
@@ -222,6 +247,36 @@ def test_an_end_may_bring_another_id_and_ask_for_another_epoch(bump: bool, given
         False,
         None,
     )
+
+
+@pytest.mark.parametrize("bumped", [True, False])
+def test_another_epoch_restarts_the_sequences(bumped: bool) -> None:
+    bench = Bench(State.IN_TRANSACTION, v2=True)
+    manager, queue = bench.manager, bench.first
+    queue.start_sequence(*PRODUCER)
+    queue.take_sequence(3)
+    manager.mark_unresolved(queue, batch(last_sequence=2))
+    manager.state = State.INITIALIZING
+    if bumped:
+        manager.initialized(7, 4, bumped=True)
+    else:
+        manager.initialized(7, 4)
+    assert (manager.producer, queue.producer_id) == ((7, 4), -1 if bumped else 7)
+    assert queue.take_sequence(2) == (0 if bumped else 3)
+    assert queue.unresolved_sequence == (-1 if bumped else 3)
+    # A sequence that has restarted has nothing that must be resolved.
+    manager.state = State.IN_TRANSACTION
+    manager.resolve_sequences()
+    assert manager.state is (State.IN_TRANSACTION if bumped else State.ABORTABLE_ERROR)
+
+
+def test_the_end_releases_partitions_that_never_joined() -> None:
+    bench = Bench(State.IN_TRANSACTION)
+    bench.manager.add_partition(bench.first)
+    bench.manager.begin_commit()
+    assert bench.manager.new_partitions == {bench.first}
+    bench.manager.ended()
+    assert (bench.manager.new_partitions, bench.first.joining) == (set(), False)
 
 
 def test_what_was_prepared_by_another_is_taken_over_or_not_there() -> None:
@@ -313,6 +368,7 @@ REFUSED = error_for(ErrorCode.INVALID_RECORD)
             )
         ),
         (State.FATAL_ERROR, PASSING, State.FATAL_ERROR, None),
+        (State.FATAL_ERROR, error_for(ErrorCode.PRODUCER_FENCED), State.FATAL_ERROR, None),
     ],
 )
 def test_what_the_error_of_a_record_means(
@@ -417,6 +473,7 @@ def test_what_becomes_of_the_sequence_of_a_batch_that_failed(
         (OUT_OF_ORDER, False, -1, {"base_sequence": 6}, {"unresolved": 6}, True, [], True),
         (OUT_OF_ORDER, False, -1, {"base_sequence": 7}, {"unresolved": 6}, True, [], False),
         (OUT_OF_ORDER, False, -1, {"base_sequence": 0}, {"unresolved": 0, "expects": 0}, True, [], True),
+        (OUT_OF_ORDER, False, -1, {"base_sequence": 0}, {"unresolved": 0}, True, [], True),
         (ErrorCode.NOT_ENOUGH_REPLICAS, True, -1, {}, {}, True, [], False),
         (ErrorCode.INVALID_RECORD, False, -1, {}, {}, False, [], False),
     ],
@@ -459,6 +516,33 @@ def test_another_epoch_gives_the_numbers_of_those_who_asked_anew(producer: tuple
     else:
         assert manager.epoch_bump_required
         assert asked.done == []
+
+
+def test_a_sequence_that_starts_over_is_resolved() -> None:
+    manager = Bench(State.READY, None).manager
+    asked: Any = Queue()
+    other: Any = Queue()
+    other.next_sequence = asked.next_sequence = 8
+    manager.mark_unresolved(asked, batch(last_sequence=7))
+    manager.request_epoch_bump(asked)
+    manager.bump_epoch_if_required()
+    manager.resolve_sequences()
+    assert not manager.epoch_bump_required
+    # The next epoch is for those who ask for it, not for those who have asked before.
+    manager.request_epoch_bump(other)
+    manager.bump_epoch_if_required()
+    assert (asked.done, other.done) == ([(7, 4)], [(7, 5)])
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_sequence_that_was_reset_is_resolved(transactional: bool) -> None:
+    manager = Bench(State.READY, "id" if transactional else None).manager
+    queue: Any = Queue()
+    queue.next_sequence = 8
+    manager.mark_unresolved(queue, batch(last_sequence=7))
+    manager.batch_failed(queue, batch(), error_for(UNKNOWN), True)
+    manager.resolve_sequences()
+    assert (queue.done, manager.epoch_bump_required, manager.state) == (["reset"], False, State.READY)
 
 
 def test_with_transactions_another_epoch_waits_for_the_end() -> None:

@@ -478,8 +478,9 @@ cdef class RecordAccumulator:
         if self.idempotent:
             queue.acknowledged(batch, base_offset)
         queue.forget(batch)
-        queue.muted = False
         if batch.succeed(base_offset, log_append_time):
+            # Behind a batch that expired in flight, the next may be in flight to another leader.
+            queue.muted = False
             self.incomplete.discard(batch)
             batch.run_callbacks()
 

@@ -186,6 +186,62 @@ def test_only_acquired_records_are_read() -> None:
     assert found.settled
 
 
+def test_a_chunk_is_settled_when_nothing_of_it_is_open() -> None:
+    found = chunk(batch(0, 2), (0, 1, 1), explicit=True)
+    assert (found.node_id, found.committable) == (-1, True)
+    # What only a response to Fetch says is unknown.
+    assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (-1, -1, -1)
+    assert (found.preferred_read_replica, found.current_leader, found.error_code) == (-1, None, 0)
+    assert (found.diverging_epoch, found.snapshot_id) == (None, None)
+    seen = [(found.waiting, found.held, found.unsent, found.renewing, found.settled)]
+    assert len(found.take(2)) == 2
+    seen.append((found.waiting, found.held, found.unsent, found.renewing, found.settled))
+    assert found.acknowledge(0, ACCEPT)
+    assert found.acknowledge(1, RENEW)
+    seen.append((found.waiting, found.held, found.unsent, found.renewing, found.settled))
+    found.user_polls()
+    sent = found.collect()
+    seen.append((found.waiting, found.held, found.unsent, found.renewing, found.settled))
+    assert found.renewed(sent, True) == [1]
+    assert found.acknowledge(1, ACCEPT)
+    found.user_polls()
+    seen.append((found.waiting, found.held, found.unsent, found.renewing, found.settled))
+    found.collect()
+    seen.append((found.waiting, found.held, found.unsent, found.renewing, found.settled))
+    assert seen == [
+        (2, 0, 0, 0, False),
+        (0, 2, 0, 0, False),
+        (0, 0, 2, 0, False),
+        (0, 0, 0, 1, False),
+        (0, 0, 1, 0, False),
+        (0, 0, 0, 0, True),
+    ]
+
+
+@pytest.mark.parametrize("kind", [ACCEPT, RELEASE, REJECT, RENEW])
+def test_an_outcome_may_be_changed_until_it_is_sent(kind: int) -> None:
+    found = chunk(batch(0, 2), (0, 1, 1), explicit=True)
+    found.take(2)
+    for first in (ACCEPT, RENEW, kind):
+        assert found.acknowledge(0, first)
+    assert found.acknowledge(1, kind)
+    assert (found.held, found.unsent) == (0, 2)
+    found.user_polls()
+    assert found.collect() == [(0, 1, bytes([kind]))]
+    assert not found.acknowledge(0, ACCEPT)
+
+
+@pytest.mark.parametrize("count", [9, 10, 11, 12])
+def test_ten_equal_outcomes_share_a_batch_with_others(count: int) -> None:
+    found = chunk(batch(0, count + 1), (0, count, 1), explicit=True)
+    assert len(found.take(count + 1)) == count + 1
+    for offset in range(count):
+        found.acknowledge(offset, ACCEPT)
+    found.acknowledge(count, REJECT)
+    together = [(0, count, b"\1" * count + b"\3")]
+    assert found.collect() == (together if count <= 10 else [(0, count - 1, b"\1"), (count, count, b"\3")])
+
+
 def test_neighbouring_ranges_are_acknowledged_together() -> None:
     found = chunk(batch(0, 6), (0, 2, 1), (3, 5, 4))
     assert len(found.take(6)) == 6

@@ -123,6 +123,29 @@ def test_a_record_can_be_made_for_a_test_of_ones_own() -> None:
         ConsumerRecord("t", 0, -1, 5, NOW, 0, None, None, [], 7)  # type: ignore[arg-type]
 
 
+def test_sizes_and_deliveries_that_are_not_given_are_unknown() -> None:
+    def told(record: ConsumerRecord) -> tuple[Any, ...]:
+        sizes = record.serialized_key_size, record.serialized_value_size, record.serialized_header_size
+        return *sizes, record.delivery_count, record.headers
+
+    record = ConsumerRecord("t", 0, -1, 5, NOW, 0, None, None)
+    assert told(record) == (-1, -1, -1, None, [])
+    full = ConsumerRecord("t", 0, -1, 5, NOW, 0, b"k", b"v", (("h", b"x"),), None, 3, 4, 5, 2)
+    assert told(full) == (3, 4, 5, 2, (("h", b"x"),))
+    for again in (pickle.loads(pickle.dumps(full)), full._replace(value=b"w")):
+        assert told(again) == told(full)
+    assert told(pickle.loads(pickle.dumps(record))) == told(record)
+    with pytest.raises(ValueError, match="no checksum of their own"):
+        ConsumerRecord("t", 0, -1, 5, NOW, 0, None, None, None, 1)
+
+
+def test_the_size_of_headers_is_known_before_they_are() -> None:
+    (record,) = fetched(b"v")
+    assert record.serialized_header_size == len("tracegröße".encode()) + 3
+    (record,) = fetched(b"v", headers=[("h", None), ("i", b"12")])
+    assert record.serialized_header_size == 4
+
+
 def test_names_of_headers_that_are_not_utf8_are_replaced() -> None:
     (record,) = fetched(b"v", headers=[("ok", b"x")])
     assert record.headers == [("ok", b"x")]

@@ -102,6 +102,37 @@ responses_of = st.builds(
 )
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_a_version_does_not_say_is_unknown(version: int) -> None:
+    response = FetchResponse(responses=[Topic(topic="t", partitions=[Partition(partition_index=3, high_watermark=0)])])
+    (found,) = read(frame_of(response, version), version).partitions()
+    assert (found.partition, found.error_code, found.high_watermark) == (3, 0, 0)
+    assert (found.last_stable_offset, found.log_start_offset, found.preferred_read_replica) == (-1, -1, -1)
+    assert (found.diverging_epoch, found.snapshot_id, found.current_leader) == (None, None, None)
+    assert (found.aborted_transactions, found.has_records, found.bytes) == ([], False, 0)
+    assert (found.end_offset, found.end_epoch, found.leader_epoch, found.next_offset) == (-1, -1, -1, -1)
+
+
+@pytest.mark.parametrize("number", [-1, 0, 1])
+def test_zero_is_an_offset_a_broker_and_an_epoch(number: int) -> None:
+    def found(**fields: Any) -> FetchedPartition:
+        response = FetchResponse(responses=[Topic(topic="t", partitions=[Partition(partition_index=3, **fields)])])
+        (partition,) = read(frame_of(response, 12), 12).partitions()
+        return partition
+
+    kinds = Partition.EpochEndOffset, Partition.SnapshotId, Partition.LeaderIdAndEpoch
+    known = number >= 0
+    diverging = found(diverging_epoch=kinds[0](epoch=7, end_offset=number))
+    assert diverging.diverging_epoch == ((7, number) if known else None)
+    assert found(snapshot_id=kinds[1](end_offset=number, epoch=7)).snapshot_id == ((number, 7) if known else None)
+    assert found(current_leader=kinds[2](leader_id=number, leader_epoch=-1)).current_leader == (
+        (number, -1) if known else None
+    )
+    assert found(current_leader=kinds[2](leader_id=-1, leader_epoch=number)).current_leader == (
+        (-1, number) if known else None
+    )
+
+
 @settings(max_examples=80, deadline=None)
 @given(responses_of, st.sampled_from(VERSIONS))
 def test_both_decoders_see_the_same(response: FetchResponse, version: int) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from clients.consumer.fetched import batch, chunk
 
+from kafkapy._speedups.clients.arrow.columns import ArrowColumns
 from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
 from kafkapy._speedups.clients.consumer.record_iterator import FetchBuffer, PartitionBuffer, RecordIterator
 from kafkapy.errors import KafkaError
@@ -272,3 +274,25 @@ def test_wrong_arguments_are_errors(partition: PartitionBuffer) -> None:
         PartitionBuffer(TopicPartition("t", 0), None)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         RecordIterator(None)  # type: ignore[arg-type]
+
+
+def test_calls_and_records_are_counted() -> None:
+    calls = Calls()
+    calls.add(0, 9)
+    buffer = calls.buffer
+    takes: list[Callable[[], Any]] = [
+        buffer.next,
+        lambda: buffer.take(2),
+        lambda: buffer.take_list(3),
+        lambda: buffer.take_list(0),
+        lambda: buffer.take_columns(ArrowColumns(("offset",)), 2, 1 << 20),
+        lambda: buffer.take_list(10),
+        buffer.next,
+        lambda: buffer.take(2),
+    ]
+    assert (buffer.calls, buffer.records) == (0, 0)
+    counted = []
+    for take in takes:
+        take()
+        counted.append((buffer.calls, buffer.records))
+    assert counted == [(1, 1), (2, 3), (3, 6), (4, 6), (5, 8), (6, 9), (7, 9), (8, 9)]
