@@ -29,7 +29,10 @@ def token_path(token_id: str) -> str:
 
 
 def encode_token(token: TokenInformation) -> bytes:
-    """A token, encoded in version 3 where somebody else than the owner has asked for it, else in version 1."""
+    """A token, encoded in version 1.
+
+    It is version 3 where somebody else than the owner has asked for the token.
+    """
     is_own = token.requester == token.owner
     value = {
         "version": WITHOUT_REQUESTER if is_own else WITH_REQUESTER,

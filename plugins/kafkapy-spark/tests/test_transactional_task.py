@@ -227,9 +227,9 @@ def test_what_a_task_does_with_its_rows(
     assert result.partition == 6
     if done in ("written", "replayed"):
         assert steps == [
-            ("current", "client", "s"),
             ("lent", "s", DRIVER, done == "written"),
             ("initialized", "s", "s-name"),
+            ("current", "client", "s"),
             ("write", "writer", "name", 6, [2, 3]),
             "closed",
         ]
