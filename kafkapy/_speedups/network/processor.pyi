@@ -18,8 +18,8 @@ class Processor:
         self,
         channel: RequestChannel,
         workers: WorkerPool,
-        max_frame_bytes: int = ...,
-        max_idle_ms: int = ...,
+        max_frame_bytes: int,
+        max_idle_ms: int,
     ) -> None: ...
     def run(self) -> None: ...
     def begin_stop(self, timeout_ms: int) -> None: ...

@@ -555,7 +555,7 @@ cdef class Processor:
     call the other methods."""
 
     def __cinit__(self, RequestChannel channel not None, WorkerPool workers not None,
-                  int64_t max_frame_bytes=100 * 1024 * 1024, int64_t max_idle_ms=600_000):
+                  int64_t max_frame_bytes, int64_t max_idle_ms):
         """max_frame_bytes: socket.request.max.bytes; max_idle_ms: connections.max.idle.ms (negative: never). The worker
         pool outlives `run`."""
         cdef int error

@@ -71,7 +71,7 @@ def test_a_pool_has_as_many_threads_as_it_is_told():
 
 def test_a_processor_runs_once_and_tells_nothing_before():
     parts = Parts()
-    processor = Processor(parts.channel, parts.workers)
+    processor = Processor(parts.channel, parts.workers, 1 << 20, 600_000)
     counters = processor.counters()
     assert counters == {"connections": 0, "idle_ns": 0, "running_ns": 0, "delayed": {}, "times": {}}
     processor.begin_stop(-5)
@@ -83,7 +83,7 @@ def test_a_processor_runs_once_and_tells_nothing_before():
 
 def test_an_acceptor_needs_a_processor_and_ends_when_told():
     parts = Parts()
-    processor = Processor(parts.channel, parts.workers)
+    processor = Processor(parts.channel, parts.workers, 1 << 20, 600_000)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
