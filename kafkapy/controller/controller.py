@@ -324,11 +324,12 @@ class KafkaController:
         return version
 
     async def update_features_with_zookeeper(
-        self, updates: Sequence[FeatureUpdate], validate_only: bool
+        self, updates: Sequence[FeatureUpdate], validate_only: bool, all_or_none: bool
     ) -> tuple[dict[str, str], int]:
         """Remove finalized features; see feature_updates.run_with_zookeeper. NOT_CONTROLLER."""
         outcome: tuple[dict[str, str], int] = await self.submit(
-            feature_updates.NAME, lambda: feature_updates.run_with_zookeeper(self.current, updates, validate_only)
+            feature_updates.NAME,
+            lambda: feature_updates.run_with_zookeeper(self.current, updates, validate_only, all_or_none),
         )
         return outcome
 

@@ -25,6 +25,7 @@ logger = logging.getLogger("kafka.controller.FeatureControlManager")
 NAME = "UpdateFeatures"
 KINDS = frozenset(UpdateFeatureType) - {UpdateFeatureType.UNKNOWN}
 _NOT_SUPPORTED = (0, 0)
+FOR_ALL = "The update failed for all features since the following feature had an error: "
 
 
 class FeatureUpdate(NamedTuple):
@@ -53,17 +54,20 @@ async def run(
 
 
 async def run_with_zookeeper(
-    controllership: Controllership, updates: Sequence[FeatureUpdate], validate_only: bool
+    controllership: Controllership, updates: Sequence[FeatureUpdate], validate_only: bool, all_or_none: bool
 ) -> tuple[dict[str, str], int]:
     """Remove finalized features; returns the refusals by name and the version of /feature.
 
-    The refusal of an accepted removal is "". FEATURE_UPDATE_FAILED.
+    The refusal of an accepted removal is "". FEATURE_UPDATE_FAILED; with `all_or_none` INVALID_REQUEST for the first
+    update that is refused: then no feature is removed.
     """
     levels, epoch = await controllership.store.features()
     refusals: dict[str, str] = {}
     wanted = dict(levels)
     async for update in in_slices(updates):
         refusals[update.name] = reason = _refusal_with_zookeeper(levels, update)
+        if reason and all_or_none:
+            raise error_for(ErrorCode.INVALID_REQUEST, FOR_ALL + reason)
         if not reason:
             wanted.pop(update.name, None)
     if wanted != levels and not validate_only:
@@ -101,7 +105,7 @@ def changed_levels(
             logger.warning("%s", reason)
             raise error_for(
                 ErrorCode.INVALID_UPDATE_VERSION,
-                f"The update failed for all features since the following feature had an error: {reason}",
+                FOR_ALL + reason,
             )
         if update.level:
             wanted[update.name] = update.level

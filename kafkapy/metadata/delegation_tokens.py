@@ -29,9 +29,9 @@ def token_path(token_id: str) -> str:
 
 
 def encode_token(token: TokenInformation) -> bytes:
-    """A token, encoded in version 1.
+    """A token, encoded.
 
-    It is version 3 where somebody else than the owner has asked for the token.
+    Version 3 names the requester of a token that its owner has not asked for; all others have version 1.
     """
     is_own = token.requester == token.owner
     value = {

@@ -26,6 +26,8 @@ VERIFY_BEFORE = {"2.8": ("kafka.tools.ReplicaVerificationTool", "--topic-white-l
 """Main class and option of Kafka's verification tool, which sends the newest Fetch version of its release whatever the
 brokers know."""
 IBP = "inter.broker.protocol.version"
+ROUNDS = 60
+"""Any live broker may win an election, and two that start quickly may hand the office to each other many times."""
 
 
 @contextmanager
@@ -67,7 +69,7 @@ def kinds(cluster: Cluster) -> dict[str, int]:
 
 def make_controller(cluster: Cluster, broker_id: int) -> None:
     """Restart controllers until the broker is one."""
-    for _ in range(20):
+    for _ in range(ROUNDS):
         present = cluster.controller()
         if present == broker_id:
             return

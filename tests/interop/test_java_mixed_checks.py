@@ -11,7 +11,7 @@ import json
 import shutil
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -46,7 +46,7 @@ from kafkapy.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from kafkapy.errors import ErrorCode, TopicAuthorizationFailedError
+from kafkapy.errors import ErrorCode, InvalidRequestError, RequestTimedOutError, TopicAuthorizationFailedError
 from kafkapy.metadata.metadata_version import MetadataVersion
 from kafkapy.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkapy.protocol.messages.stop_replica import StopReplicaRequest
@@ -110,13 +110,18 @@ def cluster(shared: Cluster) -> Iterator[Cluster]:
         if member.paused:
             member.resume()
     shared.start_all()
-    with shared.admin() as admin:
-        old = [name for name in admin.list_topics() if not name.startswith(("before", "__"))]
-        if old:
-            admin.delete_topics(old)
     # The metadata of the brokers forget a topic before its name is free.
-    with zookeeper(shared) as client:
-        wait_until(lambda: set(old).isdisjoint(client.get_children("/brokers/topics")), "the topics are deleted")
+    with shared.admin() as admin, zookeeper(shared) as client:
+
+        def left() -> list[str]:
+            return [name for name in client.get_children("/brokers/topics") if not name.startswith(("before", "__"))]
+
+        def deleted() -> bool:
+            # A controller on a busy machine answers before it is done, or too late.
+            admin.delete_topics(left(), raise_errors=False)
+            return not left()
+
+        wait_until(lambda: not left() or deleted(), lambda: f"the topics are deleted: {left()}")
     shared.wait_until_in_sync()
 
 
@@ -180,13 +185,24 @@ def check_leaders(cluster: Cluster) -> None:
 
 
 def reassign(cluster: Cluster, topic: str, replicas: Mapping[int, list[int]]) -> None:
-    """Move partitions of a topic, and wait for the end."""
+    """Move partitions of a topic, and wait until all live brokers know the end."""
     with cluster.admin() as admin:
         moves = {TopicPartition(topic, number): brokers for number, brokers in replicas.items()}
         assert set(admin.alter_partition_reassignments(moves).values()) == {None}
         wait_until(lambda: not admin.list_partition_reassignments(), "the reassignments end")
-    told = {each["partition_index"]: each["replica_nodes"] for each in cluster.describe([topic])[topic]}
-    assert {number: told[number] for number in replicas} == replicas
+
+    def told(broker: int) -> dict[int, list[int]]:
+        partitions = cluster.describe([topic], broker)[topic]
+        found = {each["partition_index"]: each["replica_nodes"] for each in partitions}
+        return {number: found[number] for number in replicas}
+
+    # The controller shows no reassignment any more before the others hear of its end.
+    for member in cluster.live:
+        at = member.broker_id
+        wait_until(
+            lambda at=at: told(at) == replicas,
+            lambda at=at: f"broker {at} shows the replicas {replicas} of {topic}: {told(at)}",
+        )
 
 
 # --- the checks -------------------------------------------------------------------------------------------------------
@@ -346,7 +362,9 @@ def test_6_topics_with_a_dead_broker(cluster: Cluster, kind: str) -> None:
     )
     with cluster.admin() as admin:
         admin.create_topics({"late": {"num_partitions": PARTITIONS, "replication_factor": 3}})
-        admin.delete_topics(["doomed"], raise_errors=False, timeout_ms=5000)
+        # The controller's answer comes when the client's time is over, too.
+        with suppress(RequestTimedOutError):
+            admin.delete_topics(["doomed"], raise_errors=False, timeout_ms=5000)
         admin.elect_leaders("preferred", raise_errors=False)
     cluster.wait_until_in_sync(["late"])
     reassign(cluster, kept, {number: live[number % 3 :] + live[: number % 3] for number in range(PARTITIONS)})
@@ -359,7 +377,8 @@ def test_6_topics_with_a_dead_broker(cluster: Cluster, kind: str) -> None:
         assert cluster.controller() == controller
         cluster[dead].start()
         wait_until(lambda: not client.exists("/brokers/topics/doomed"), "the topic is deleted")
-        assert not client.exists("/admin/delete_topics/doomed")
+        # Controllers of Apache Kafka remove the order last.
+        wait_until(lambda: not client.exists("/admin/delete_topics/doomed"), "the deletion is complete")
     cluster.wait_until_in_sync()
     for member in cluster.members.values():
         places = [member.data_dir / "logs", member.data_dir / DISK]
@@ -374,10 +393,13 @@ def test_6_topics_with_a_dead_broker(cluster: Cluster, kind: str) -> None:
 @pytest.mark.parametrize("broken", [3, 1], ids=KINDS)
 def test_7_a_log_directory_fails_at_a_leader_and_at_a_follower(cluster: Cluster, broken: int) -> None:
     member = cluster[broken]
-    cluster.create_topic("disks", 2 * PARTITIONS, 4)
+    # Two partitions will have two replicas, one of them on the directory that fails.
+    cluster.create_topic("disks", 2 * PARTITIONS, 4, min_insync_replicas="1")
     send(cluster, "disks", range(80))
     place = member.data_dir / DISK
-    hit = sorted(int(path.name.rpartition("-")[2]) for path in place.glob("disks-*"))
+    # The logs of a topic deleted a moment ago may still be there, with a suffix.
+    names = {path.name for path in place.glob("disks-*")}
+    hit = [number for number in range(2 * PARTITIONS) if f"disks-{number}" in names]
     assert 0 < len(hit) < 2 * PARTITIONS
     other = next(each for each in cluster.members if each != broken)
     orders = {hit[0]: [broken, other], hit[1]: [other, broken]}
@@ -482,7 +504,12 @@ def test_9_no_feature_is_ever_finalized(cluster: Cluster) -> None:
         assert node(cluster, "/feature")["features"] == {}
         with cluster.admin() as admin:
             assert not any("finalized" in feature for feature in admin.describe_features().values())
-            assert "OK" not in admin.update_features({"group.version": 1}).values()
+            if kind == OURS:
+                with pytest.raises(InvalidRequestError, match="is not supported"):
+                    admin.update_features({"group.version": 1})
+            else:
+                # The version of its request has a result of each feature.
+                assert "is not supported" in admin.update_features({"group.version": 1})["group.version"]
         assert node(cluster, "/feature")["features"] == {}
         assert all(member.alive for member in cluster.members.values())
 

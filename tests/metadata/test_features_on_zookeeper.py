@@ -32,13 +32,17 @@ def finalize(connect: str, name: str, level: int) -> None:
     asyncio.run(write())
 
 
-def outcomes(client: Client, *updates: tuple[str, int, int]) -> dict[str, str | None]:
-    """The error texts of the features."""
+def update(*updates: tuple[str, int, int]) -> UpdateFeaturesRequest:
     wanted = [
         UpdateFeaturesRequest.FeatureUpdate(feature=name, max_version_level=level, upgrade_type=kind)
         for name, level, kind in updates
     ]
-    answer = client(UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=wanted), 1)
+    return UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=wanted)
+
+
+def outcomes(client: Client, *updates: tuple[str, int, int]) -> dict[str, str | None]:
+    """The error texts of the features."""
+    answer = client(update(*updates), 1)
     assert answer.error_code == ErrorCode.NONE
     for each in answer.results:
         assert each.error_code == (ErrorCode.INVALID_REQUEST if each.error_message else ErrorCode.NONE)
@@ -63,6 +67,16 @@ def test_a_feature_that_another_broker_finalizes_ends_this_one(zookeeper: str, t
         assert outcomes(client, ("x", 0, 2)) == {"x": "Can not delete non-existing finalized feature."}
         finalize(connect, "group.version", 1)
         wait_until(lambda: client(asked, 3).finalized_features, "clients hear of the feature")
+        # Version 2 has no results: one refusal refuses the whole request.
+        for refused in (("group.version", 1, 1), ("x", 0, 2)):
+            answer = client(update(("group.version", 0, 2), refused), 2)
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
+            assert answer.error_message.startswith("The update failed for all features since")
+        assert client(asked, 3).finalized_features
+        assert client(update(("group.version", 0, 2)), 2).error_code == ErrorCode.NONE
+        assert client(asked, 3).finalized_features == []
+        finalize(connect, "group.version", 1)
+        wait_until(lambda: client(asked, 3).finalized_features, "clients hear of the feature again")
         assert outcomes(client, ("group.version", 0, 2)) == {"group.version": None}
         assert client(asked, 3).finalized_features == []
         client.close()

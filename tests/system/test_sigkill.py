@@ -140,7 +140,7 @@ def sigkill_rounds(broker: Any, rounds: int, seed: int) -> None:
         assert [number for _, number in got] == list(range(load.sent[partition])), "lost, doubled or out of order"
         acknowledged_at = load.acknowledged[partition]
         # A duplicate that was answered from the producer state may carry no offset; the ones given must be true.
-        assert all(acknowledged_at[number] in (offset, -1) for offset, number in got)
+        assert all(acknowledged_at[number] in (offset, None) for offset, number in got)
     broker.kill()
     for partition in range(PARTITIONS):
         check_files(Path(broker.data_dir) / "logs" / f"load-{partition}")

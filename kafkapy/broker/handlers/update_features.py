@@ -2,8 +2,8 @@
 
 The controller finalizes levels of features, all of a request or none; see kafkapy.controller.feature_updates. The
 response comes when this broker has the new levels in force; other brokers follow within moments. Of two updates of one
-feature the last counts. A ZooKeeper cluster supports no feature: each result, also in version 2, has the error of its
-feature.
+feature the last counts. A ZooKeeper cluster supports no feature: versions 0 and 1 name the error of each feature, and
+version 2, which has no results, the first error.
 
 Versions:
 0: the API (KIP-584). `allow_downgrade` allows a safe downgrade; Kafka 4 reads it as an upgrade.
@@ -62,17 +62,20 @@ async def _with_zookeeper(
     broker = context.broker
     if not MetadataVersion.parse(broker.config.get_str(IBP)).has_features:
         raise error_for(ErrorCode.INVALID_REQUEST, "Feature versioning system is disabled.")
+    has_results = context.api_version <= LAST_WITH_RESULTS
     failure = ErrorCode.NONE
     refusals: dict[str, str] = dict.fromkeys(updates, "")
     try:
         refusals, epoch = await broker.controller.update_features_with_zookeeper(
-            list(updates.values()), request.validate_only
+            list(updates.values()), request.validate_only, all_or_none=not has_results
         )
         await _in_force(context, request, epoch)
     except KafkaError as error:
-        if code_of(error) is not ErrorCode.FEATURE_UPDATE_FAILED:
+        if code_of(error) is not ErrorCode.FEATURE_UPDATE_FAILED or not has_results:
             raise
         failure = ErrorCode.FEATURE_UPDATE_FAILED
+    if not has_results:
+        return UpdateFeaturesResponse(results=[])
     return UpdateFeaturesResponse(
         results=[
             Result(feature=name, error_code=ErrorCode.INVALID_REQUEST, error_message=reason)

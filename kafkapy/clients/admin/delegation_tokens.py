@@ -55,7 +55,7 @@ class DelegationTokenAdmin(AdminRouting):
         """
         request_class = CreateDelegationTokenRequest
         wanted = list(renewers)
-        kind, name = (None, None) if owner is None else _principal(owner)
+        kind, name = ("", "") if owner is None else _principal(owner)
 
         request = request_class(
             owner_principal_type=kind,

@@ -32,6 +32,10 @@ from kafkapy.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from kafkapy.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
 from kafkapy.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kafkapy.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kafkapy.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -345,6 +349,27 @@ def test_old_brokers_are_asked_for_the_offsets_of_one_group_at_a_time() -> None:
     )
     assert result == {group: {TopicPartition("t", 0): OffsetAndMetadata(3, "m", 1)} for group in ("a", "b")}
     assert [version for _, _, version in network.asked] == [5, 5]
+
+
+def test_old_brokers_create_tokens_of_the_client_alone() -> None:
+    response = CreateDelegationTokenResponse(
+        principal_type="User",
+        principal_name="alice",
+        issue_timestamp_ms=1,
+        expiry_timestamp_ms=2,
+        max_timestamp_ms=3,
+        token_id="id",
+        hmac=b"secret",
+    )
+
+    def create(owner: str | None) -> Any:
+        given: dict[type[Request], list[Answer]] = {CreateDelegationTokenRequest: [response]}
+        newest: dict[type[Request], int] = {CreateDelegationTokenRequest: 2}
+        return ask(lambda core: core.create_delegation_token(owner=owner), given, newest=newest)[0]
+
+    made = create(None)
+    assert (made.token_id, made.owner, made.requester) == ("id", "User:alice", "User:alice")
+    assert isinstance(create("User:bob"), UnsupportedVersionError)
 
 
 def test_old_brokers_remove_one_member_at_a_time_and_no_static_one() -> None:

@@ -63,7 +63,9 @@ class ConfluentLoad:
         if error is not None:
             self.failures.append(f"{message.partition()}: {error}")
         else:
-            self.acknowledged[message.partition()][int(message.value().split(b" ")[0])] = message.offset()
+            # An acknowledgement that the client concludes from a later one carries no offset: None, or a negative one.
+            offset = -1 if message.offset() is None else message.offset()
+            self.acknowledged[message.partition()][int(message.value().split(b" ")[0])] = offset
 
     def _run(self) -> None:
         while not self._stop.is_set():
