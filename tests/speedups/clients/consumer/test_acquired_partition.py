@@ -261,6 +261,17 @@ def test_the_next_record_accepts_the_one_before() -> None:
     assert found.settled
 
 
+def test_only_records_that_the_user_has_are_acknowledged() -> None:
+    found = chunk(batch(0, 2) + batch(4, 1), (0, 5, 1), (8, 8, 1), explicit=True)
+    assert len(found.take(2)) == 2
+    assert [found.acknowledge(offset, ACCEPT) for offset in range(-1, 10)] == [False, True, True] + [False] * 8
+    assert len(found.take(10)) == 1
+    assert [found.acknowledge(offset, REJECT) for offset in range(-1, 10)] == [
+        False, True, True, False, False, True, False, False, False, False, False
+    ]  # fmt: skip
+    assert found.collect() == [(0, 5, bytes([3, 3, 0, 0, 3, 0])), (8, 8, b"\0")]
+
+
 def test_explicit_records_must_be_acknowledged() -> None:
     found = chunk(batch(0, 3), (0, 2, 1), explicit=True)
     assert found.next().offset == 0  # type: ignore[union-attr]
