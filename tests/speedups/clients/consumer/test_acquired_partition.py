@@ -18,6 +18,7 @@ from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
 from kafkapy._speedups.clients.consumer.share_fetch_frame import ShareFetchResponseFrame
 from kafkapy.errors import CorruptMessageError, IllegalStateError, KafkaError, KafkaProtocolError
 from kafkapy.protocol.messages.share_fetch import ShareFetchResponse
+from kafkapy.records.batches import RecordBatchBuilder
 
 Topic = ShareFetchResponse.TopicResponse
 Partition = Topic.Partition
@@ -92,6 +93,52 @@ def test_every_field_of_a_response(version: int) -> None:
     assert (second.acquired, second.current_leader, second.settled, second.first_offset) == ([], None, True, -1)
     with pytest.raises(KafkaProtocolError, match="handed out once"):
         response.partitions()
+
+
+def test_partitions_of_many_topics_know_theirs() -> None:
+    ids = [UUID(int=1), UUID(int=2), UUID(int=1)]
+    topics = [
+        Topic(topic_id=each, partitions=[part(b"", []), part(b"", [(number, number, 1)])])
+        for number, each in enumerate(ids)
+    ]
+    frame = b"\x00\x00\x00\x07\x00" + ShareFetchResponse(responses=topics, error_code=42).encode(2)
+    response = ShareFetchResponseFrame(2)
+    response.feed(frame)
+    found = response.partitions()
+    assert [each.topic_id for each in found] == [each for each in ids for _ in range(2)]
+    assert [each.first_offset for each in found] == [-1, 0, -1, 1, -1, 2]
+    assert (response.error_code, response.error_message, response.node_endpoints) == (42, None, [])
+    for each in found:
+        assert (each.error_code, each.error_message) == (0, None)
+        assert (each.acknowledge_error_code, each.acknowledge_error_message) == (0, None)
+    empty = ShareFetchResponseFrame(2)
+    empty.feed(encoded(2, part(b"", [], error_message="", acknowledge_error_message=""), error_message=""))
+    (each,) = empty.partitions()
+    assert (empty.error_message, each.error_message, each.acknowledge_error_message) == ("", "", "")
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_crcs_are_checked_where_they_are_asked_for(checks: bool) -> None:
+    response = ShareFetchResponseFrame(2, checks)
+    response.feed(encoded(2, part(damaged(batch(0, 1)), [(0, 0, 1)])))
+    (found,) = response.partitions()
+    found.start("t", 0, False, None, None)
+    with pytest.raises(CorruptMessageError, match="its CRC is wrong" if checks else "its records do not add up"):
+        found.take(1)
+
+
+def test_the_memory_of_opened_batches_is_for_all_partitions() -> None:
+    builder = RecordBatchBuilder(base_offset=0)
+    builder.append(1, None, bytes(1000))
+    plain, compressed = len(builder.build(0)) - 61, builder.build(1)
+    for budget, opened in ((0, (0, 0)), (plain, (plain, 0)), (2 * plain - 1, (plain, 0)), (2 * plain, (plain, plain))):
+        response = ShareFetchResponseFrame(2, True, budget)
+        response.feed(encoded(2, part(compressed, [(0, 0, 1)]), part(compressed, [(0, 0, 1)])))
+        found = response.partitions()
+        assert tuple(each.bytes - len(compressed) for each in found) == opened
+        for each in found:
+            each.start("t", 0, False, None, None)
+            assert places(each.take(2)) == [(0, 1)]
 
 
 @pytest.mark.parametrize("version", [0, 3])
