@@ -488,6 +488,35 @@ def test_columns_before_a_damaged_batch() -> None:
     assert found.collect() == [(0, 4, bytes([1, 1, 3, 3, 1]))]
 
 
+def test_columns_know_the_memory_of_the_rows_they_begin_with() -> None:
+    inner = ArrowColumns(("offset", "value"))
+    first = AcquiredColumns(inner)
+    assert (first.bytes, first.counts) == (inner.bytes, [])
+    assert first.append(chunk(batch(0, 3), (0, 2, 1)), 10) == 3
+    assert first.bytes == inner.bytes > 0
+    second = AcquiredColumns(inner)
+    assert (second.bytes, second.counts) == (inner.bytes, [])
+    found = chunk(batch(3, 2), (3, 4, 2))
+    assert second.append(found, 10, False, 1 << 62, inner.bytes) == 0  # they are full
+    assert (found.waiting, found.held, second.counts) == (2, 0, [])
+    assert second.append(found, 10, False, 1 << 62, inner.bytes + 1) == 2
+    assert (found.waiting, found.held, second.counts) == (0, 2, [(2, 2)])
+
+
+def test_columns_raise_an_error_until_it_is_seen_and_drop_what_has_expired() -> None:
+    found = chunk(damaged(batch(0, 2)) + batch(2, 2), (0, 3, 1))
+    columns = AcquiredColumns(ArrowColumns(("offset",)))
+    for _ in range(2):
+        with pytest.raises(CorruptMessageError):
+            columns.append(found, 10)
+    found.error_seen()
+    found.locked_until = time.monotonic() - 1
+    assert columns.append(found, 10) == 0
+    assert (found.waiting, found.held, columns.counts) == (0, 0, [])
+    assert found.collect() == [(0, 1, bytes([REJECT]))]
+    assert found.settled
+
+
 def test_columns_take_only_chunks_of_acquired_records() -> None:
     with pytest.raises(TypeError):
         AcquiredColumns(None)  # type: ignore[arg-type]
