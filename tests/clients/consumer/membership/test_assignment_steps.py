@@ -249,24 +249,26 @@ def test_members_get_what_is_near_them(
 # --- the general assignment ---------------------------------------------------------------------------------------
 
 
-def general(
+def builder_of(
     topics: Any,
     subscribed: dict[str, str],
     owned: dict[str, str],
     previous: dict[str, str] | None = None,
-    racks: Racks | None = None,
+    racks: Racks = NO_RACKS,
     keeps_racks: bool = False,
-) -> dict[str, str]:
-    subscriptions = {name: member(*names) for name, names in subscribed.items()}
-    builder = GeneralAssignment(
+) -> Any:
+    return GeneralAssignment(
         topics,
-        racks or NO_RACKS,
-        subscriptions,
+        racks,
+        {name: member(*names) for name, names in subscribed.items()},
         {name: tps(owned.get(name, "")) for name in subscribed},
         {tps(each)[0]: name for each, name in (previous or {}).items()},
         keeps_racks=keeps_racks,
     )
-    return {name: shown({name: sorted(each)})[name] for name, each in builder.build().items()}
+
+
+def general(*given: Any) -> dict[str, str]:
+    return shown({name: sorted(each) for name, each in builder_of(*given).build().items()})
 
 
 def test_the_least_subscribed_topics_are_given_out_first() -> None:
@@ -293,6 +295,100 @@ def test_a_partition_goes_back_to_its_member_of_an_older_generation() -> None:
         ({"a0": "m3", "a1": "m3", "a2": "m2", "a3": "m2"}, {"m1": "a4 a5", "m2": "a2 a3", "m3": "a0 a1"}),
     ):
         assert general(plain(a=6, b=0), subscribed, owned, previous) == expected
+
+
+def test_a_move_may_make_another_one_possible() -> None:
+    owned = {"m1": "a0 a1 a2 a3", "m2": "b0 b1 b2 b3"}
+    assert general(plain(a=4, b=4), {"m1": "a", "m2": "ab", "m3": "b"}, owned) == {
+        "m1": "a1 a2 a3",
+        "m2": "a0 b2 b3",
+        "m3": "b0 b1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("owned", "revoked"),
+    [
+        ({"m1": "a0", "m2": "b0"}, False),
+        ({"m1": "a0 b0", "m2": "a1"}, True),
+        ({"m1": "a0", "m2": "a1 c0"}, True),
+        ({}, False),
+    ],
+)
+def test_a_member_gives_up_what_it_is_not_subscribed_to(owned: dict[str, str], revoked: bool) -> None:
+    builder = builder_of(plain(a=2, b=1, c=1), {"m1": "ac", "m2": "ab"}, owned)
+    assert builder._revoked is revoked
+    kept = {
+        name: [each for each in tps(owned.get(name, "")) if each.topic in topics]
+        for name, topics in (("m1", "ac"), ("m2", "ab"))
+    }
+    assert builder._assigned == kept
+    assert builder._owner == {each: name for name, partitions in kept.items() for each in partitions}
+    assert builder._most == {"m1": 3, "m2": 3}
+    assert builder._subscribers == {"a": {"m1", "m2"}, "b": {"m2"}, "c": {"m1"}}
+
+
+@pytest.mark.parametrize("keeps_racks", [True, False])
+def test_a_member_may_keep_what_is_in_another_rack(keeps_racks: bool) -> None:
+    places = {"a": [R1, R2]}
+    racks = Racks(places, {"m1": member("a", rack_id="r1"), "m2": member("a", rack_id="r2")})
+    builder = builder_of(places, {"m1": "a", "m2": "a"}, {"m1": "a0 a1"}, None, racks, keeps_racks)
+    assert builder._assigned["m1"] == tps("a0 a1" if keeps_racks else "a0")
+    assert builder._revoked is not keeps_racks
+
+
+@pytest.mark.parametrize("owned", [{"m1": "a0 a1", "m2": "a2"}, {}])
+@pytest.mark.parametrize("moved", [True, False])
+def test_moves_that_do_not_help_are_undone(owned: dict[str, str], moved: bool) -> None:
+    builder = builder_of(plain(a=3, b=0), {"m1": "a", "m2": "ab"}, owned)
+    calls: list[list[TopicPartition]] = []
+
+    def swap(partitions: list[TopicPartition]) -> bool:
+        calls.append(partitions)
+        if len(calls) == 2:
+            assigned = builder._assigned
+            assigned["m1"], assigned["m2"] = assigned["m2"], assigned["m1"]
+        return moved
+
+    builder._move = swap
+    found = shown(builder.build())
+    before = {"m1": "a0 a1", "m2": "a2"} if owned else {"m1": "a0 a2", "m2": "a1"}
+    undone = moved and bool(owned)
+    assert found == (before if undone else {"m1": before["m2"], "m2": before["m1"]})
+    assert calls == [[] if owned else tps("a0 a1 a2"), tps("a0 a1 a2")]
+
+
+def test_partitions_go_to_near_members_first_and_then_to_small_ones() -> None:
+    places: dict[str, list[frozenset[str]]] = {"a": [R2, R1, frozenset({"r3"})], "b": []}
+    racks = Racks(places, {"m1": member("a", rack_id="r1"), "m2": member("a", "b", rack_id="r2")})
+    subscribed = {"m1": "a", "m2": "ab"}
+    assert general(places, subscribed, {}, None, racks) == {"m1": "a1 a2", "m2": "a0"}
+    assert general(places, subscribed, {}) == {"m1": "a0 a2", "m2": "a1"}
+
+
+def test_only_members_that_may_change_take_part() -> None:
+    builder = builder_of(plain(a=1, b=2), {"m1": "a", "m2": "b", "m3": "b"}, {"m1": "a0", "m2": "b0 b1"})
+    assert [builder._takes_part(each) for each in ("m1", "m2", "m3")] == [False, True, True]
+    assert shown(builder.build()) == {"m2": "b1", "m3": "b0", "m1": "a0"}
+
+
+@pytest.mark.parametrize(
+    ("owned", "balanced"),
+    [
+        ({"m1": "a0 a1", "m2": "a2"}, True),
+        ({"m1": "a0 a1 a2"}, False),
+        ({"m1": "a0 a1", "m2": ""}, False),
+        ({"m1": "a0", "m2": "a1 a2 b0"}, False),
+        ({"m2": "b0 b1 b2"}, True),  # of which the other may have none
+        ({}, True),
+    ],
+)
+def test_what_is_balanced(owned: dict[str, str], balanced: bool) -> None:
+    builder = builder_of(plain(a=3, b=3), {"m1": "a", "m2": "ab"}, owned)
+    builder._by_size = sorted((len(each), name) for name, each in builder._assigned.items())
+    assert builder._balanced() is balanced
+    builder._by_size = []
+    assert builder._balanced()
 
 
 def test_imbalance_is_the_sum_of_all_differences() -> None:
