@@ -26,6 +26,7 @@ from kafkapy.errors import (
     ErrorCode,
     KafkaConnectionError,
     KafkaError,
+    KafkaTimeoutError,
     LogTruncationError,
     NodeNotReadyError,
     TopicAuthorizationFailedError,
@@ -286,6 +287,80 @@ def test_behind_a_request_that_waits_a_second_connection_is_tried(
     run(main)
 
 
+def test_a_broker_may_be_number_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        bench = Bench(monkeypatch)
+        network = bench.network
+        network.leaders = {T0: LeaderAndEpoch(0, 0), T1: LeaderAndEpoch(-1, 7)}
+        assert [bench.offsets.leader_of(each) for each in (T0, T1)] == [(0, 0), (-1, 7)]
+        network.answers = {0: [listed(T0, 0, timestamp=0)] * 2}
+        assert await bench.offsets._list_once({T0: 0, T1: 5}) == ({T0: (0, 0, 4)}, {T1})
+        bench.state().request_reset(EARLIEST)
+        bench.state(T1).request_reset(EARLIEST)
+        network.sent.clear()
+        bench.offsets.wake()
+        await bench.settle()
+        assert [node_id for node_id, _, _ in network.sent] == [0]  # only about the one that has a leader
+        assert (bench.state().state, bench.state().buffer.position) == (FetchState.FETCHING, 0)
+        assert (bench.state(T1).state, bench.state(T1).retry_at) == (FetchState.AWAIT_RESET, 1030)
+
+    run(main)
+
+
+def test_one_request_has_all_partitions_of_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        bench = Bench(monkeypatch)
+        network, other = bench.network, TopicPartition("u", 3)
+        network.leaders = dict.fromkeys((T0, T1, other), LeaderAndEpoch(1, 4))
+        network.answers = {1: [ListOffsetsResponse()]}
+        assert await bench.offsets._list_once({T0: 5, T1: -1, other: -5}) == ({}, set())
+        ((_, request, version),) = network.sent
+        asked = [
+            (topic.name, each.partition_index, each.timestamp) for topic in request.topics for each in topic.partitions
+        ]
+        assert asked == [("t", 0, 5), ("t", 1, -1), ("u", 3, -5)]
+        assert version == 9
+
+    run(main)
+
+
+def test_only_what_is_not_known_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        bench = Bench(monkeypatch)
+        network = bench.network
+        pauses: list[float] = []
+        pause = asyncio.sleep
+
+        async def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+            await pause(0)
+
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        network.answers = {1: [listed(T0, 7)], 2: [listed(T1, code=ErrorCode.NOT_LEADER_OR_FOLLOWER), listed(T1, 8)]}
+        found = await bench.offsets.list_offsets({T0: -1, T1: -1}, 60_000)
+        assert {partition: each.offset for partition, each in found.items()} == {T0: 7, T1: 8}
+        assert [node_id for node_id, _, _ in network.sent] == [1, 2, 2]
+        assert (network.refreshed, pauses) == (1, [2.0])
+        network.topics = {}
+        network.answers = {1: [listed(T0, 7)]}
+        assert await bench.offsets.list_offsets({T0: -1}, 60_000) == {T0: (7, -1, 4)}
+        assert network.refreshed == 2  # of a topic that is not known
+        assert await bench.offsets.list_offsets({}, 60_000) == {}
+
+    run(main)
+
+
+def test_a_question_ends_at_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        bench = Bench(monkeypatch)
+        bench.network.leaders = dict.fromkeys((T1, T0), LeaderAndEpoch(-1, -1))
+        with pytest.raises(KafkaTimeoutError, match="No offsets for t-0, t-1 within 1 ms"):
+            await bench.offsets.list_offsets({T1: -1, T0: -1}, 1)
+        assert bench.network.sent == []
+
+    run(main)
+
+
 # --- resets and validation ----------------------------------------------------------------------------------------
 
 
@@ -480,5 +555,89 @@ def test_a_truncated_log_is_told_without_a_policy(monkeypatch: pytest.MonkeyPatc
         assert isinstance(error, LogTruncationError)
         assert f"Truncated partitions detected: {T0} at offset 10" in str(error)
         assert error.divergent_offsets == ({T0: OffsetAndMetadata(6, "", 2)} if known else {})
+
+    run(main)
+
+
+def test_a_reset_by_duration_whose_end_is_not_known_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        bench = Bench(monkeypatch)
+        bench.state().request_reset(OffsetReset.of("by_duration:PT1M"))
+        bench.network.answers = {1: [listed(T0, -1), listed(T0, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)]}
+        bench.offsets.wake()
+        await bench.settle()
+        assert len(bench.network.sent) == 2
+        state = bench.state()
+        assert (state.state, state.buffer.position, state.retry_at) == (FetchState.AWAIT_RESET, -1, 1002)
+        assert bench.errors == []
+
+    run(main)
+
+
+@pytest.mark.parametrize(("due_s", "delay_s"), [(3.0, 3.0), (0.001, 0.001), (0.0, 0.001), (-5.0, 0.001)])
+def test_the_next_attempt_is_made_in_time(monkeypatch: pytest.MonkeyPatch, due_s: float, delay_s: float) -> None:
+    async def main() -> None:
+        bench = Bench(monkeypatch)
+        timers: list[tuple[float, Any]] = []
+        cancelled: list[int] = []
+
+        def call_later(delay: float, call: Any) -> Any:
+            timers.append((delay, call))
+            return SimpleNamespace(cancel=lambda: cancelled.append(1))
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", call_later)
+        first, second = bench.state(), bench.state(T1)
+        reset, validation, fetching = FetchState.AWAIT_RESET, FetchState.AWAIT_VALIDATION, FetchState.FETCHING
+        for entered, other, later_s in (
+            (reset, validation, 1.0),
+            (validation, reset, 1.0),
+            (validation, fetching, -1.0),
+        ):
+            first.enter(entered)
+            second.enter(other)
+            first.retry_at, second.retry_at = due_s, due_s + later_s
+            bench.offsets._arm(0.0)
+            assert timers.pop() == (delay_s, bench.offsets.wake)
+        assert len(cancelled) == 2
+        first.enter(FetchState.INITIALIZING)
+        bench.offsets._arm(0.0)
+        assert (timers, len(cancelled), bench.offsets._timer) == ([], 3, None)
+
+    run(main)
+
+
+def test_leaders_are_compared_once_for_each_change_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        bench = Bench(monkeypatch)
+        state = bench.state()
+        state.seek(5, -1, LeaderAndEpoch(1, 4))
+        bench.offsets.wake()
+        bench.network.leaders[T0] = LeaderAndEpoch(3, 9)
+        bench.offsets.wake()
+        assert state.leader == (1, 4)
+        bench.network.version += 1
+        bench.offsets.wake()
+        assert state.leader == (3, 9)
+
+    run(main)
+
+
+def test_each_position_of_a_leader_has_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        bench = Bench(monkeypatch, NO_RESET)
+        bench.network.leaders[T1] = bench.network.leaders[T0]
+        topic = OffsetForLeaderEpochResponse.Topic
+        parts = [topic.Partition(partition=number, leader_epoch=3, end_offset=10) for number in (0, 7)]
+        bench.network.answers = {1: [OffsetForLeaderEpochResponse(topics=[topic(topic="t", partitions=parts)])]}
+        for partition in (T0, T1):
+            bench.state(partition).seek_unvalidated(10, 3, LeaderAndEpoch(7, 3))
+        bench.offsets.wake()
+        bench.offsets.wake()  # they are asked about
+        await bench.settle()
+        ((_, request, _),) = bench.network.sent
+        assert [each.partition for each in request.topics[0].partitions] == [0, 1]
+        assert (bench.state().state, bench.state().retry_at) == (FetchState.FETCHING, 0)
+        assert (bench.state(T1).state, bench.state(T1).retry_at) == (FetchState.AWAIT_VALIDATION, 1002)
+        assert (bench.errors, bench.network.invalidated) == ([], 1)
 
     run(main)

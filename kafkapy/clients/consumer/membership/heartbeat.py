@@ -34,10 +34,6 @@ class HeartbeatTimer:
         self._due_at = now + self.interval_s
         self._session_ends_at = now + self._session_timeout_s
 
-    def now(self) -> None:
-        """Makes a heartbeat due at once."""
-        self._due_at = 0.0
-
     def sent(self) -> None:
         """Records a sent heartbeat."""
         self._sent_at = time.monotonic()

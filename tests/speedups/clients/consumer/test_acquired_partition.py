@@ -18,6 +18,7 @@ from kafkapy._speedups.clients.consumer.consumer_record import ConsumerRecord
 from kafkapy._speedups.clients.consumer.share_fetch_frame import ShareFetchResponseFrame
 from kafkapy.errors import CorruptMessageError, IllegalStateError, KafkaError, KafkaProtocolError
 from kafkapy.protocol.messages.share_fetch import ShareFetchResponse
+from kafkapy.records.batches import RecordBatchBuilder
 
 Topic = ShareFetchResponse.TopicResponse
 Partition = Topic.Partition
@@ -92,6 +93,52 @@ def test_every_field_of_a_response(version: int) -> None:
     assert (second.acquired, second.current_leader, second.settled, second.first_offset) == ([], None, True, -1)
     with pytest.raises(KafkaProtocolError, match="handed out once"):
         response.partitions()
+
+
+def test_partitions_of_many_topics_know_theirs() -> None:
+    ids = [UUID(int=1), UUID(int=2), UUID(int=1)]
+    topics = [
+        Topic(topic_id=each, partitions=[part(b"", []), part(b"", [(number, number, 1)])])
+        for number, each in enumerate(ids)
+    ]
+    frame = b"\x00\x00\x00\x07\x00" + ShareFetchResponse(responses=topics, error_code=42).encode(2)
+    response = ShareFetchResponseFrame(2)
+    response.feed(frame)
+    found = response.partitions()
+    assert [each.topic_id for each in found] == [each for each in ids for _ in range(2)]
+    assert [each.first_offset for each in found] == [-1, 0, -1, 1, -1, 2]
+    assert (response.error_code, response.error_message, response.node_endpoints) == (42, None, [])
+    for each in found:
+        assert (each.error_code, each.error_message) == (0, None)
+        assert (each.acknowledge_error_code, each.acknowledge_error_message) == (0, None)
+    empty = ShareFetchResponseFrame(2)
+    empty.feed(encoded(2, part(b"", [], error_message="", acknowledge_error_message=""), error_message=""))
+    (each,) = empty.partitions()
+    assert (empty.error_message, each.error_message, each.acknowledge_error_message) == ("", "", "")
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_crcs_are_checked_where_they_are_asked_for(checks: bool) -> None:
+    response = ShareFetchResponseFrame(2, checks)
+    response.feed(encoded(2, part(damaged(batch(0, 1)), [(0, 0, 1)])))
+    (found,) = response.partitions()
+    found.start("t", 0, False, None, None)
+    with pytest.raises(CorruptMessageError, match="its CRC is wrong" if checks else "its records do not add up"):
+        found.take(1)
+
+
+def test_the_memory_of_opened_batches_is_for_all_partitions() -> None:
+    builder = RecordBatchBuilder(base_offset=0)
+    builder.append(1, None, bytes(1000))
+    plain, compressed = len(builder.build(0)) - 61, builder.build(1)
+    for budget, opened in ((0, (0, 0)), (plain, (plain, 0)), (2 * plain - 1, (plain, 0)), (2 * plain, (plain, plain))):
+        response = ShareFetchResponseFrame(2, True, budget)
+        response.feed(encoded(2, part(compressed, [(0, 0, 1)]), part(compressed, [(0, 0, 1)])))
+        found = response.partitions()
+        assert tuple(each.bytes - len(compressed) for each in found) == opened
+        for each in found:
+            each.start("t", 0, False, None, None)
+            assert places(each.take(2)) == [(0, 1)]
 
 
 @pytest.mark.parametrize("version", [0, 3])
@@ -261,6 +308,17 @@ def test_the_next_record_accepts_the_one_before() -> None:
     assert found.settled
 
 
+def test_only_records_that_the_user_has_are_acknowledged() -> None:
+    found = chunk(batch(0, 2) + batch(4, 1), (0, 5, 1), (8, 8, 1), explicit=True)
+    assert len(found.take(2)) == 2
+    assert [found.acknowledge(offset, ACCEPT) for offset in range(-1, 10)] == [False, True, True] + [False] * 8
+    assert len(found.take(10)) == 1
+    assert [found.acknowledge(offset, REJECT) for offset in range(-1, 10)] == [
+        False, True, True, False, False, True, False, False, False, False, False
+    ]  # fmt: skip
+    assert found.collect() == [(0, 5, bytes([3, 3, 0, 0, 3, 0])), (8, 8, b"\0")]
+
+
 def test_explicit_records_must_be_acknowledged() -> None:
     found = chunk(batch(0, 3), (0, 2, 1), explicit=True)
     assert found.next().offset == 0  # type: ignore[union-attr]
@@ -428,6 +486,35 @@ def test_columns_before_a_damaged_batch() -> None:
     assert columns.append(found, 10) == 1
     found.accept_held()
     assert found.collect() == [(0, 4, bytes([1, 1, 3, 3, 1]))]
+
+
+def test_columns_know_the_memory_of_the_rows_they_begin_with() -> None:
+    inner = ArrowColumns(("offset", "value"))
+    first = AcquiredColumns(inner)
+    assert (first.bytes, first.counts) == (inner.bytes, [])
+    assert first.append(chunk(batch(0, 3), (0, 2, 1)), 10) == 3
+    assert first.bytes == inner.bytes > 0
+    second = AcquiredColumns(inner)
+    assert (second.bytes, second.counts) == (inner.bytes, [])
+    found = chunk(batch(3, 2), (3, 4, 2))
+    assert second.append(found, 10, False, 1 << 62, inner.bytes) == 0  # they are full
+    assert (found.waiting, found.held, second.counts) == (2, 0, [])
+    assert second.append(found, 10, False, 1 << 62, inner.bytes + 1) == 2
+    assert (found.waiting, found.held, second.counts) == (0, 2, [(2, 2)])
+
+
+def test_columns_raise_an_error_until_it_is_seen_and_drop_what_has_expired() -> None:
+    found = chunk(damaged(batch(0, 2)) + batch(2, 2), (0, 3, 1))
+    columns = AcquiredColumns(ArrowColumns(("offset",)))
+    for _ in range(2):
+        with pytest.raises(CorruptMessageError):
+            columns.append(found, 10)
+    found.error_seen()
+    found.locked_until = time.monotonic() - 1
+    assert columns.append(found, 10) == 0
+    assert (found.waiting, found.held, columns.counts) == (0, 0, [])
+    assert found.collect() == [(0, 1, bytes([REJECT]))]
+    assert found.settled
 
 
 def test_columns_take_only_chunks_of_acquired_records() -> None:

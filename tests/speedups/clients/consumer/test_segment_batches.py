@@ -13,7 +13,7 @@ import pytest
 from clients.consumer.fetched import batch, chunk
 
 from kafkapy._speedups.clients.consumer.segment_batches import BAD, DONE, END, MORE, OLD, SegmentBatches
-from kafkapy.errors import KafkaError
+from kafkapy.errors import CorruptMessageError, KafkaError
 from kafkapy.records.batches import Record, RecordBatchBuilder
 from kafkapy.records.legacy import build_message_set
 
@@ -108,6 +108,94 @@ def test_aborted_transactions_are_passed_over(opened: Open) -> None:
     for bad in (index[:-1], b"\0\1" + index[2:], ABORTED.pack(0, 1, 9, 8, 0)):
         with pytest.raises(ValueError):
             SegmentBatches("t", 0, 60, bad)
+
+
+@pytest.mark.parametrize(
+    ("spans", "read"),
+    [
+        ([(5, 4, 4)], [0, 2, 6]),
+        ([(5, 3, 5)], [0, 2, 6]),
+        ([(5, 0, 3), (5, 5, 9)], [2, 4]),
+        ([(5, 0, 4)], [2, 6]),
+        ([(4, 0, 9), (6, 0, 9)], [0, 2, 4, 6]),
+        ([(4, 0, 9), (5, 6, 6), (6, 0, 9)], [0, 2, 4]),
+        ([(5, 0, 0), (5, 4, 4), (5, 6, 6)], [2]),
+        ([(5, 6, 6), (5, 0, 0)], [2, 4]),
+    ],
+)
+def test_an_aborted_transaction_has_a_first_and_a_last_offset(
+    opened: Open, spans: list[tuple[int, int, int]], read: list[int]
+) -> None:
+    log = transactional(0, 5, 1) + batch(2, 1) + transactional(4, 5, 1) + transactional(6, 5, 1)
+    index = b"".join(ABORTED.pack(0, *span, 0) for span in spans)
+    assert offsets(SegmentBatches("t", 0, 60, index), opened(log)) == (read, END)
+
+
+@pytest.mark.parametrize(
+    ("index", "error"),
+    [
+        (ABORTED.pack(0, 1, 0, 0, 0), None),
+        (ABORTED.pack(0, 1, 9, 9, 0) * 2, None),
+        (ABORTED.pack(0, 1, 9, 8, 0), "ends before it begins"),
+        (ABORTED.pack(0, 1, -1, 8, 0), "ends before it begins"),
+        (ABORTED.pack(1, 1, 0, 0, 0), "a version that is not known"),
+        (ABORTED.pack(-1, 1, 0, 0, 0), "a version that is not known"),
+        (ABORTED.pack(0, 1, 0, 0, 0) + b"\0", "ends within an entry"),
+        (ABORTED.pack(0, 1, 0, 0, 0)[:-1], "ends within an entry"),
+    ],
+)
+def test_a_transaction_index_is_whole(index: bytes, error: str | None) -> None:
+    if error is None:
+        SegmentBatches("t", 0, 60, index)
+    else:
+        with pytest.raises(ValueError, match=error):
+            SegmentBatches("t", 0, 60, index)
+
+
+@pytest.mark.parametrize("aborted", [b"", ABORTED.pack(0, 5, 0, 9, 0)])
+def test_a_wrong_crc_is_an_error_where_it_is_checked(opened: Open, aborted: bytes) -> None:
+    turned = bytearray(transactional(0, 5, 1))
+    turned[-2] ^= 1
+    fd = opened(bytes(turned))
+    checked, *_ = SegmentBatches("t", 0, 60, aborted).read(fd, 0, 1 << 20, 0)
+    with pytest.raises(CorruptMessageError, match="its CRC is wrong"):
+        checked.take(10)  # type: ignore[union-attr]
+    unchecked, *_ = SegmentBatches("t", 0, 60, aborted, False).read(fd, 0, 1 << 20, 0)
+    assert [record.offset for record in unchecked.take(10)] == ([] if aborted else [0])  # type: ignore[union-attr]
+
+
+def test_a_read_ends_at_its_bytes_or_with_the_file(opened: Open) -> None:
+    one = batch(0, 3)
+    size = len(one)
+    data = one + batch(3, 3) + batch(6, 3)
+    fd = opened(data)
+    reader = SegmentBatches("t", 0, 100)
+    for max_bytes, end, status in (
+        (61, size, MORE),
+        (size - 1, size, MORE),
+        (size, size, MORE),
+        (size + 1, size, MORE),
+        (2 * size, 2 * size, MORE),
+        (3 * size, 3 * size, MORE),
+        (3 * size + 1, 3 * size, END),
+    ):
+        partition, position, found = reader.read(fd, 0, max_bytes, 0)
+        assert (position, found) == (end, status)
+        assert partition is not None
+        assert (partition.partition, partition.end_offset) == (0, 3 * end // size)
+        assert partition.bytes == end
+    assert reader.read(fd, 3 * size, 1000, 0) == (None, 3 * size, END)
+    cut = opened(data[:-1])
+    assert reader.read(cut, 2 * size, 61, 0) == (None, 2 * size, END)
+    assert reader.read(fd, 2 * size, 61, 0)[1:] == (3 * size, MORE)
+    for position, max_bytes in ((-1, 1000), (0, 60), (0, 0), (0, -1)):
+        with pytest.raises(ValueError, match=f"nothing can be read at {position} by {max_bytes} bytes"):
+            reader.read(fd, position, max_bytes, 0)
+    with pytest.raises(ValueError, match="there is no position -1"):
+        reader.find(fd, -1, 0)
+    assert [SegmentBatches("t", 0, end).read(fd, size, 1 << 20, 0)[1:] for end in (3, 4, 6, 7)] == [
+        (size, DONE), (2 * size, DONE), (2 * size, DONE), (3 * size, END)
+    ]  # fmt: skip
 
 
 def test_the_position_passes_what_was_aborted(opened: Open) -> None:
