@@ -52,6 +52,7 @@ class ExactlyOnceWriter(DataSourceArrowWriter):
             replay=self._options.on_lost_transaction == "replay",
             on_known=self._options.on_known,
             alone=False,
+            temporary=self._options.txn_app_id is None,
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TransactionMessage:

@@ -11,7 +11,7 @@ A sink has a name, and a driver: whoever holds the newest epoch of the transacti
                       lasts long enough; commits the decision: THE COMMIT POINT. Then commits the transactions and
                       writes that this is done. A batch that was decided is done if it has the same rows.
 4. `abort` (driver)   ends what the driver has not decided, and looks: what is decided is carried out; else the tasks'
-                      transactions are aborted, and their ids fenced.
+                      transactions are aborted, and the ids of a sink that no driver comes to again are fenced.
 
 A decision takes at most `decision_ms`, by this client's clock and by the driver's transaction.timeout.ms, and is taken
 only if its transactions last for twice that. What the coordinator does not tell of a transaction that was decided on
@@ -115,7 +115,8 @@ class SinkDriver:
     """The driver's side of a sink. Used on the client's loop.
 
     replay: partitions whose transactions are lost are written again. on_known: see OnKnown. alone: no other sink is to
-    write the same query, as is so for a stream, and not for applications that write into several topics.
+    write the same query, as is so for a stream, and not for applications that write into several topics. temporary:
+    the sink is that of one write, which no driver comes to again.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class SinkDriver:
         replay: bool = False,
         on_known: OnKnown = "refuse",
         alone: bool = True,
+        temporary: bool = False,
     ) -> None:
         self.client = control.client
         self.sink = sink
@@ -133,6 +135,7 @@ class SinkDriver:
         self._replay = replay
         self._on_known = on_known
         self._alone = alone
+        self._temporary = temporary
 
     @property
     def transactional_id(self) -> str:
@@ -241,27 +244,31 @@ class SinkDriver:
         return re.compile(f"{name}-{task_ids.PATTERN}")
 
     async def fence(self, driver: PreparedTxnState, keep: Decision | None = None) -> None:
-        """Keeps tasks that have a transactional id from beginning a transaction: Spark gives up tasks that go on, and
-        perhaps no driver comes that would sweep. A task that gets its id later finds that its driver was replaced
-        (require_current).
+        """Keeps tasks that have a transactional id from beginning a transaction: Spark gives up tasks that go on. A
+        task that gets its id later finds that its driver was replaced (require_current).
 
-        Only while this driver is the newest, as for `sweep`. An id is fenced once after each use; one whose tasks have
-        so short a timeout themselves need not be. An error is a warning.
+        Only for a sink that no driver comes to again: InitProducerId aborts what is open under the id, whoever began
+        it. Only while this driver is the newest, as for `sweep`. An error is a warning.
         """
         kept = {each.transaction(self.sink).transactional_id for each in keep.handles} if keep is not None else set()
+        refused: list[BaseException] = []
         try:
-            known = await self.client.find(self._tasks, timeout_ms=SWEEP_TIMEOUT_MS)
-            wanted = [
-                each
-                for each, found in known.items()
-                if found.transaction_timeout_ms != TAKEN_OVER_MS and each.transactional_id not in kept
-            ]
-            if not wanted or await self.client.current(self.transactional_id) != driver[:2]:
-                return
-            for at in range(0, len(wanted), FENCED_AT_ONCE):
-                await asyncio.gather(*map(self._fence, wanted[at : at + FENCED_AT_ONCE]))
-        except KafkaError as error:
-            logger.warning("Tasks of the sink %s that go on could not be fenced: %s", self.sink, error)
+            async with asyncio.timeout(SWEEP_TIMEOUT_MS / 1000):
+                known = await self.client.find(self._tasks)
+                # An id without an epoch is being made: its task asks for its driver later.
+                wanted = [
+                    each for each in known if each.transactional_id not in kept and each.state.producer_epoch >= 0
+                ]
+                if not wanted or await self.client.current(self.transactional_id) != driver[:2]:
+                    return
+                for at in range(0, len(wanted), FENCED_AT_ONCE):
+                    asked = map(self._fence, wanted[at : at + FENCED_AT_ONCE])
+                    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+                    refused += [each for each in outcomes if each is not None]
+        except (KafkaError, TimeoutError) as error:
+            refused.append(error)
+        if refused:
+            logger.warning("Tasks of the sink %s that go on could not be fenced: %r", self.sink, refused[0])
 
     async def _fence(self, task: OpenTransaction) -> None:
         try:
@@ -454,7 +461,8 @@ class SinkDriver:
         await self.client.end_all(mine - decided, committed=False)
         if current is not None:
             await self.sweep(current, keep=state.unfinished)
-            await self.fence(current, keep=state.unfinished)
+            if self._temporary:
+                await self.fence(current, keep=state.unfinished)
         return written
 
     async def _take_back(self, own: PreparedTxnState) -> PreparedTxnState | None:

@@ -17,7 +17,7 @@ from kafkapy_spark.two_phase_commit import TAKEN_OVER_MS, SupersededError
 from sink_rows import Rows
 from sink_rows import cluster as cluster
 
-from kafkapy.errors import IllegalArgumentError, KafkaError, KafkaTimeoutError
+from kafkapy.errors import IllegalArgumentError, InvalidRequestError, KafkaError, KafkaTimeoutError
 from kafkapy.types import TopicPartition
 
 
@@ -182,7 +182,7 @@ def test_a_task_that_goes_on_behind_an_abort_begins_nothing(cluster: Cluster, pr
         places = [TopicPartition(cluster.topic, number) for number in range(2)]
         if begun:
             await client.append(places[0], {b"x": b"x"}, task)
-        await query.driver().abort([None], plan)
+        await query.driver(temporary=True).abort([None], plan)
         assert (await client.described(name)).transaction_timeout_ms == TAKEN_OVER_MS
         with pytest.raises(KafkaError) as raised:
             await client.append(places[1], {b"x": b"x"}, task)
@@ -213,23 +213,52 @@ def test_a_task_without_an_id_finds_that_it_was_aborted(cluster: Cluster, protoc
     cluster.check()
 
 
-def test_an_abort_fences_each_use_of_an_id_once(cluster: Cluster, protocol: int) -> None:
+@pytest.mark.parametrize("temporary", [False, True])
+def test_an_abort_fences_ids_that_no_driver_comes_to_again(cluster: Cluster, protocol: int, temporary: bool) -> None:
+    """The ids of other sinks are used again, and their next driver sweeps."""
     query = cluster.query(1)
-    fenced: list[str] = []
+    asked: list[str] = []
 
     async def seen(request: str, answered: bool) -> None:
         if answered:
-            fenced.append(request)
+            asked.append(request)
 
     async def work() -> None:
-        for ids in (2, 0):
-            plan = await query.driver().begin(TIMEOUT_MS)
-            results = [await query.task(plan, 0, at, [b"%d" % at]) for at in range(ids)]
-            fenced.clear()
-            await query.driver(seen).abort(results, plan)
-            assert fenced.count("InitProducerId") == 1 + ids, "the driver's and the tasks'"
+        plan = await query.driver().begin(TIMEOUT_MS)
+        results = [await query.task(plan, 0, at, [b"%d" % at]) for at in range(2)]
+        await query.driver(seen, temporary=temporary).abort(results, plan)
+        assert asked.count("InitProducerId") == 1 + 2 * temporary, "the driver's and the tasks'"
+        await query.driver().begin(TIMEOUT_MS)
 
     cluster.run(work())
+    cluster.run(query.run_on())
+    cluster.check()
+
+
+def test_an_id_that_cannot_be_fenced_keeps_no_other_from_it(
+    cluster: Cluster, protocol: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = cluster.query(1)
+    sent = 0
+
+    async def work() -> None:
+        plan = await query.driver().begin(TIMEOUT_MS)
+        results = [await query.task(plan, 0, at, [b"%d" % at]) for at in range(2)]
+
+        async def fails(request: str, answered: bool) -> None:
+            nonlocal sent
+            if request == "InitProducerId" and not answered:
+                sent += 1
+                if sent == 2:
+                    raise InvalidRequestError("an id without an epoch")
+
+        await query.driver(fails, temporary=True).abort(results, plan)
+        assert sent == 3
+        fenced = [await query.client.described(each.transactional_id) for each in transactions(query, results)]
+        assert sorted(each.transaction_timeout_ms for each in fenced) == [TAKEN_OVER_MS, TIMEOUT_MS]
+
+    cluster.run(work())
+    assert "could not be fenced: InvalidRequestError('an id without an epoch')" in caplog.text
     cluster.run(query.run_on())
     cluster.check()
 
@@ -250,7 +279,7 @@ def test_an_abort_fences_no_task_of_a_newer_driver(cluster: Cluster, protocol: i
                 newer.append([])
                 newer[0] = await results_of(query, 0)
 
-        await query.driver(replaced).abort(old)
+        await query.driver(replaced, temporary=True).abort(old)
         assert await open_of(query, newer[0]) == transactions(query, newer[0]) != set()
         await query.driver().commit(newer[0])
 
