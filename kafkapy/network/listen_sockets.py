@@ -27,9 +27,11 @@ def open_listen_socket(endpoint: Endpoint, receive_buffer_bytes: int, backlog: i
         if family == socket.AF_INET6:
             # As Java does: one socket for both families where every interface is meant.
             listen_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not endpoint.host else 1)
+        # Accepted sockets inherit these, also those that were made before somebody accepts them. The window scale is
+        # agreed on when a connection is made.
+        listen_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listen_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if receive_buffer_bytes > 0:
-            # Before listen, because the window scale is agreed on when a connection is made; accepted sockets
-            # inherit it.
             listen_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         listen_socket.bind(address)
         listen_socket.listen(backlog)

@@ -22,6 +22,7 @@ from kafkapy._speedups.requests.fetch_session import FetchSessionCache
 from kafkapy._speedups.requests.partition_table import PartitionTable
 from kafkapy.config.broker import BrokerConfig
 from kafkapy.errors import ConfigError
+from kafkapy.network.listen_sockets import open_listen_socket
 from kafkapy.network.socket_server import SEND_BUFFER, ListenerLimits, SocketServer, SocketServerConfig
 from kafkapy.types import Endpoint, SecurityProtocol
 
@@ -164,6 +165,16 @@ def test_accepted_sockets_have_the_options_of_a_broker(network):
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert not os.get_blocking(accepted.fileno())
+
+
+def test_a_connection_that_waited_in_the_backlog_has_them_too():
+    """Clients connect again while the broker starts."""
+    endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 0, SecurityProtocol.PLAINTEXT)
+    with open_listen_socket(endpoint, -1, 5) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
 def test_what_stays_on_the_host_is_not_paced(network):

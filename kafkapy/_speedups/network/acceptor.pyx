@@ -85,13 +85,6 @@ cdef extern from * nogil:
         return 0;
     }
 
-    /* Accepted sockets inherit these. */
-    static inline void kp_listen_options(int fd) {
-        int one = 1;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-    }
-
     static inline void kp_socket_options(int fd, int send_buffer, int same_host) {
         /* On the way to the same host nothing can be congested. A congestion control that paces what it sends, BBR,
            arms a timer for every 64 KB there, and large fetches cost up to twice as much. A kernel without Reno keeps
@@ -114,7 +107,6 @@ cdef extern from * nogil:
     int accept_connection "kp_accept"(int fd, Address* peer)
     int own_address "kp_own_address"(int fd, Address* own)
     int address_text "kp_address_text"(const Address* address, char* text, int size)
-    void listen_options "kp_listen_options"(int fd)
     void socket_options "kp_socket_options"(int fd, int send_buffer, bint same_host)
     int wait_for "kp_wait"(int listen_fd, int event_fd, int timeout_ms)
 
@@ -288,7 +280,6 @@ cdef class Acceptor:
             raise OSError("no eventfd can be had for an acceptor")
         self.state.registry = registry.state
         self.state.listen_fd = listen_socket.fileno()
-        listen_options(self.state.listen_fd)
         self.state.listener_index = listener_index
         self.state.privileged = privileged
         self.state.send_buffer = send_buffer_bytes
