@@ -8,6 +8,7 @@ at those of the start.
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -38,6 +39,18 @@ class _Rests:
 
 
 _rests = _Rests()
+
+
+def _after_fork() -> None:
+    """A child has no thread that would end a rest of its parent."""
+    global _rests
+    collects = bool(_rests.count) and _rests.collects
+    _rests = _Rests()
+    if collects:
+        gc.enable()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def begin_rest(keeps: bool = True) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 
 import pytest
 
@@ -42,6 +43,23 @@ def test_overlapping_rests_end(monkeypatch: pytest.MonkeyPatch) -> None:
     with resting():
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_the_collector_works_in_a_child_that_was_forked_during_a_rest() -> None:
+    """Only where it worked before."""
+    for works in (True, False):
+        (gc.enable if works else gc.disable)()
+        try:
+            with resting():
+                child = os.fork()
+                if child == 0:
+                    right = gc.isenabled() is works
+                    with resting():
+                        right &= not gc.isenabled()
+                    os._exit(0 if right and gc.isenabled() is works else 1)
+                assert os.waitpid(child, 0)[1] == 0
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize(("keeps", "frozen"), [(True, 1), (False, 0)])
