@@ -9,6 +9,7 @@ import time
 import collector_state
 import logger_state
 import pytest
+import signal_state
 from hypothesis import HealthCheck, settings
 
 # No test depends on how fast the machine is.
@@ -21,6 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logger_state.register(config)
     collector_state.register(config)
+    signal_state.register(config)
     # Local time is not UTC, so that a time without zone that is read or written as the other one is noticed. Processes
     # that tests start inherit it. TZ chooses another zone.
     os.environ.setdefault("TZ", "TST-5:45")

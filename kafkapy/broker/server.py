@@ -246,6 +246,8 @@ class KafkaServer:
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._loop.add_signal_handler(number, self._on_signal, number)
+            # A parent that blocks them would leave SIGKILL as the only way to stop the broker.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
         await self.startup()
         if on_started is not None:
             on_started()

@@ -96,6 +96,18 @@ def test_a_signal_is_a_clean_stop(run: Run, tmp_path: Path, number: signal.Signa
     assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_the_parent_blocks_is_a_clean_stop(run: Run, tmp_path: Path, number: signal.Signals) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        program = run(*overrides(tmp_path / "logs"))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert program.port() > 0
+    program.process.send_signal(number)
+    assert program.code() == 0
+
+
 def test_without_a_file_it_is_what_the_file_in_config_makes() -> None:
     shipped = load_properties(str(Path(__file__).parents[2] / "config" / "server.properties"))
     assert {key: shipped[key] for key in QUICK_START} == QUICK_START

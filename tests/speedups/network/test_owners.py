@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -93,7 +94,9 @@ def test_an_acceptor_needs_a_processor_and_ends_when_told():
         with pytest.raises(ValueError, match="an acceptor needs a processor"):
             acceptor.set_processors([])
         acceptor.stop()
-        acceptor.run()
+        runs = threading.Thread(target=acceptor.run)  # its thread gets no signals from then on
+        runs.start()
+        runs.join()
     assert parts.registry.counters()["created"] == 0
 
 
