@@ -237,8 +237,10 @@ class Driver:
     made: list[tuple[Any, ...]] = []
     fails = False
 
-    def __init__(self, control: Any, sink: str, *, replay: bool, on_known: str, alone: bool = True) -> None:
-        Driver.made.append(("made", control, sink, replay, on_known, alone))
+    def __init__(
+        self, control: Any, sink: str, *, replay: bool, on_known: str, alone: bool = True, temporary: bool = False
+    ) -> None:
+        Driver.made.append(("made", control, sink, replay, on_known, alone, temporary))
 
     def begin(self, timeout_ms: int) -> Any:
         if Driver.fails:
@@ -270,7 +272,7 @@ def test_a_batch_write_begins_with_its_plan(told: list[tuple[Any, ...]]) -> None
     given = options(txn_app_id="app", txn_version=3, transactional_id_prefix="p", on_lost_transaction="replay")
     writer = exactly_once.ExactlyOnceWriter(given, None)  # type: ignore[arg-type]
     sink = batch_sink(given)
-    made = ("made", "control", sink, True, given.on_known, False)
+    made = ("made", "control", sink, True, given.on_known, False, False)
     assert told == [made, ("begin", 5000)]
     assert (writer._query, writer._batch, writer._plan) == ("app", 3, "plan of 5000")
     told.clear()
@@ -280,6 +282,7 @@ def test_a_batch_write_begins_with_its_plan(told: list[tuple[Any, ...]]) -> None
     plain = exactly_once.ExactlyOnceWriter(options(), None)  # type: ignore[arg-type]
     assert (plain._query, plain._batch) == (plain._sink, 0)
     assert told[-2][3] is False
+    assert told[-2][6] is True, "no driver comes to its sink again"
 
 
 def test_a_streaming_write_begins_when_it_is_sent_to_the_tasks(told: list[tuple[Any, ...]]) -> None:
@@ -293,7 +296,7 @@ def test_a_streaming_write_begins_when_it_is_sent_to_the_tasks(told: list[tuple[
         pickle.dumps(writer)
     Driver.fails = False
     told.clear()
-    made = ("made", "control", "p", False, given.on_known, True)
+    made = ("made", "control", "p", False, given.on_known, True, False)
     for _ in range(2):
         copy = pickle.loads(pickle.dumps(writer))
         assert copy._plan == "plan of 5000"
