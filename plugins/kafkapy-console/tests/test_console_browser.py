@@ -326,9 +326,11 @@ def test_the_policy_stops_a_script_that_gets_into_a_page(chromium: Any, shop: di
 def test_a_topic_is_created_and_deleted_with_the_keyboard(tab: Tab) -> None:
     page = tab.open("/topics")
     page.keyboard.press("/")
+    page.wait_for_selector("input:focus")
     page.keyboard.type("shop.pay")
     page.wait_for_selector("#list [role=status]:has-text('1 topic')")
     page.goto(tab.url + "/create-topic")
+    page.wait_for_selector("input[name=name]:focus")
     page.keyboard.type("made-by-keys")
     page.keyboard.press("Enter")
     page.wait_for_selector("h1:has-text('made-by-keys')")

@@ -98,6 +98,7 @@ def test_thousands_of_topics_are_paged_sorted_and_searched(large: Large, open_ta
         last = large.topics - 1
         assert names() == [f"topic-{number:05}" for number in range(last, last - 50, -1)]
         tab.page.keyboard.press("/")
+        tab.page.wait_for_selector("input:focus")
         tab.page.keyboard.type("topic-0077")
         tab.sees("10 topics")
         assert sorted(names()) == [f"topic-0077{digit}" for digit in range(10)]
