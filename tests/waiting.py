@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 WAIT_S: Final = 60.0
@@ -51,3 +51,13 @@ def wait_until(condition: Callable[[], Any], what: str) -> None:
         if time.monotonic() > end:
             raise AssertionError(f"not within {WAIT_S:.0f} s: {what}")
         time.sleep(PAUSE_S)
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    """A test's coroutine on a loop of its own, for WAIT_S at most."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(WAIT_S):
+            await main()
+
+    asyncio.run(bounded())

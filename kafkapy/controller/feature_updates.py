@@ -103,10 +103,7 @@ def changed_levels(
         reason = _refusal(levels, update, broker_id, brokers)
         if reason:
             logger.warning("%s", reason)
-            raise error_for(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                FOR_ALL + reason,
-            )
+            raise error_for(ErrorCode.INVALID_UPDATE_VERSION, FOR_ALL + reason)
         if update.level:
             wanted[update.name] = update.level
         else:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from log.moving import TP, directories, elsewhere, everything, lead, log_config, managers, move
+from noting import Noting
 
 from kafkapy._speedups.log import future_log
 from kafkapy.errors import KafkaStorageError
@@ -22,17 +23,6 @@ from kafkapy.log.log_manager import LogManager
 from kafkapy.types import TopicPartition
 
 EIO = OSError(errno.EIO, "broken")
-
-
-class Noting:
-    """Notes the calls of methods that the test does not define."""
-
-    def __init__(self, **values: Any) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-        self.__dict__.update(values)
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *arguments: self.calls.append((name, *arguments))
 
 
 def numbers(**values: Any) -> Any:

@@ -100,3 +100,18 @@ def with_broker(make_broker: Callable[..., Broker]) -> Callable[..., None]:
         asyncio.run(started())
 
     return run
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long whoever sleeps wanted to."""
+    found: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        if seconds:
+            found.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    return found

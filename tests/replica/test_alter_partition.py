@@ -483,15 +483,7 @@ def test_the_controller_hears_when_changes_linger_or_after_a_minute(monkeypatch:
     asyncio.run(body())
 
 
-def test_what_fails_goes_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    sleep = asyncio.sleep
-
-    async def noted(seconds: float) -> None:
-        if seconds:
-            pauses.append(seconds)
-        await sleep(0)
-
+def test_what_fails_goes_again_after_a_pause(pauses: list[float]) -> None:
     async def test(controller: Controller, manager: AlterPartitionManager) -> None:
         controller.answers = [errors.KafkaConnectionError("gone"), errors.RequestTimedOutError("late")]
         assert (await manager.alter(change())).version == 4
@@ -505,6 +497,5 @@ def test_what_fails_goes_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) ->
         await writer.alter(change())
         assert pauses[2:] == [0.05] * 3
 
-    monkeypatch.setattr(asyncio, "sleep", noted)
     run(test)
     asyncio.run(below_2_7())

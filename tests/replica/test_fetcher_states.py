@@ -627,17 +627,7 @@ def test_work_that_never_began_is_closed() -> None:
     run(test)
 
 
-def test_a_pause_is_as_long_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    sleep = asyncio.sleep
-
-    async def noted(seconds: float) -> None:
-        if seconds:
-            pauses.append(seconds)
-        await sleep(0)
-
-    monkeypatch.setattr(asyncio, "sleep", noted)
-
+def test_a_pause_is_as_long_as_configured(pauses: list[float]) -> None:
     async def test(manager: Manager) -> None:
         await ReplicaFetcherManager._back_off(manager.fetchers)
         manager.fetchers.update_config(manager.config.with_dynamic({"num.replica.fetchers": "1"}))

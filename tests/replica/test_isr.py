@@ -476,17 +476,7 @@ def test_the_end_of_the_manager_ends_all_changes() -> None:
     run(test)
 
 
-def test_a_change_is_asked_for_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    sleep = asyncio.sleep
-
-    async def noted(seconds: float) -> None:
-        if seconds:
-            pauses.append(seconds)
-        await sleep(0)
-
-    monkeypatch.setattr(asyncio, "sleep", noted)
-
+def test_a_change_is_asked_for_again_after_a_pause(pauses: list[float]) -> None:
     async def test(leader: IsrLeader) -> None:
         partition = leader.lead()
         leader.fetched(partition, 3, 0)

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from noting import Noting
 from replica.isr_leader import settle
 
 from kafkapy import errors
@@ -28,17 +29,6 @@ from kafkapy.types import ZERO_UUID, IsolationLevel, TopicPartition
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 ID, OTHER = UUID(int=9), UUID(int=10)
 UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
-
-
-class Noting:
-    """Notes the calls of methods that the test does not define."""
-
-    def __init__(self, **values: Any) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-        self.__dict__.update(values)
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *arguments: self.calls.append((name, *arguments))
 
 
 class Store:
@@ -509,21 +499,6 @@ def test_a_failed_directory_takes_its_partitions_from_the_fetchers() -> None:
         manager.fetchers = None
 
     run(test)
-
-
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long whoever sleeps wanted to."""
-    found: list[float] = []
-    sleep = asyncio.sleep
-
-    async def noted(seconds: float) -> None:
-        if seconds:
-            found.append(seconds)
-        await sleep(0)
-
-    monkeypatch.setattr(asyncio, "sleep", noted)
-    return found
 
 
 def test_a_store_that_fails_is_asked_again_after_a_pause(pauses: list[float]) -> None:

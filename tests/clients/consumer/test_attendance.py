@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
+from waiting import run
 
 from kafkapy._speedups.clients.consumer.record_iterator import FetchBuffer
 from kafkapy.clients.consumer.attendance import Attendance, ListenerKind
@@ -59,14 +60,6 @@ class Bench:
         assert asked is (self.rings > 0)
         self.buffer.attention, self.rings = False, 0
         return asked
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await main()
-
-    asyncio.run(bounded())
 
 
 async def begun(work: Awaitable[Any]) -> asyncio.Task[Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import run
 
 from kafkapy.clients.consumer import auto_commit as module
 from kafkapy.clients.consumer.auto_commit import AutoCommit
@@ -47,14 +47,6 @@ class Bench:
         """The callbacks of what was answered have run."""
         for _ in range(3):
             await asyncio.sleep(0)
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await main()
-
-    asyncio.run(bounded())
 
 
 def test_a_commit_is_due_after_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from clients.consumer.core_bench import T0, T1, T2, Bench, Listener, run
+from clients.consumer.core_bench import T0, T1, T2, Bench, Listener
+from waiting import run
 
 from kafkapy.clients.consumer.core import ConsumerCore
 from kafkapy.clients.consumer.subscription import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from clients.consumer.fetched import batch, chunk
+from waiting import run
 
 from kafkapy._speedups.clients.consumer.record_iterator import FetchBuffer
 from kafkapy.clients.cluster import BrokerNode
@@ -124,14 +124,6 @@ class Bench:
 
     def order(self) -> list[int]:
         return [state.topic_partition.partition for state in self.subscription.all_states]
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await main()
-
-    asyncio.run(bounded())
 
 
 @pytest.mark.parametrize("code", sorted(STALE))

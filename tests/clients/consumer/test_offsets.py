@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import run
 
 from kafkapy._speedups.clients.consumer.record_iterator import FetchBuffer
 from kafkapy.clients.consumer import offsets as module
@@ -124,14 +124,6 @@ class Bench:
         while self.offsets._tasks:
             await asyncio.wait(set(self.offsets._tasks))
             await asyncio.sleep(0)
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await main()
-
-    asyncio.run(bounded())
 
 
 def listed(

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import run
 
 from kafkapy.clients.producer import core as module
 from kafkapy.clients.producer.core import ProducerCore, no_room
@@ -28,14 +29,6 @@ from kafkapy.errors import ErrorCode as Code
 
 def made(**config: Any) -> ProducerCore:
     return ProducerCore(ProducerConfig(**{"bootstrap_servers": "localhost:1", "linger_ms": 0, **config}))
-
-
-def run(main: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await main()
-
-    asyncio.run(bounded())
 
 
 class Requests:

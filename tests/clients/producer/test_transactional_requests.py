@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any, NamedTuple
 
 import pytest
+from waiting import run
 
 from kafkapy._speedups.clients.producer.record_accumulator import RecordAccumulator
 from kafkapy.clients.backoff import Backoff
@@ -151,14 +152,6 @@ class Bench:
         assert raised.type is error
         assert self.manager.state is state
         assert self.brokers.answers == []
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await main()
-
-    asyncio.run(bounded())
 
 
 @pytest.mark.parametrize("transactional_id", [ID, None])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speedups.clients.consumer.fetched_bytes import started
 
-from kafkapy._speedups.clients.consumer.fetch_frame import FetchResponseFrame
 from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
 from kafkapy.errors import (
     CorruptMessageError,
@@ -20,39 +20,10 @@ from kafkapy.errors import (
     MessageTooLargeError,
     UnsupportedCodecError,
 )
-from kafkapy.protocol.messages.fetch import FetchResponse
 from kafkapy.records.batches import Record, RecordBatchBuilder, decode_records, iter_batches
 from kafkapy.records.legacy import build_message_set
 
-Partition = FetchResponse.TopicResponse.Partition
 NOW = 1_700_000_000_000
-
-
-def fetched(
-    records: bytes,
-    *,
-    aborted: list[tuple[int, int]] = (),  # type: ignore[assignment]
-    check_crcs: bool = True,
-    budget: int = 1 << 40,
-) -> FetchedPartition:
-    partition = Partition(
-        partition_index=3,
-        high_watermark=1000,
-        last_stable_offset=1000,
-        aborted_transactions=[Partition.AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted],
-        records=records,
-    )
-    response = FetchResponse(responses=[FetchResponse.TopicResponse(topic="t", partitions=[partition])])
-    frame = FetchResponseFrame(4, check_crcs, budget)
-    frame.feed(b"\x00\x00\x00\x01" + response.encode(4))
-    (out,) = frame.partitions()
-    return out
-
-
-def started(records: bytes, offset: int = 0, committed: bool = False, **options: Any) -> FetchedPartition:
-    partition = fetched(records, **options)
-    partition.start("t", offset, committed, None, None)
-    return partition
 
 
 def batch(base: int, count: int = 3, *, codec: int = 0, offsets: list[int] | None = None, **build: Any) -> bytes:

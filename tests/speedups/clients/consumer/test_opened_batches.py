@@ -8,37 +8,15 @@ import zlib
 from typing import Any
 
 import pytest
+from speedups.clients.consumer.fetched_bytes import fetched, started
 
-from kafkapy._speedups.clients.consumer.fetch_frame import FetchResponseFrame
-from kafkapy._speedups.clients.consumer.fetched_partition import FetchedPartition
 from kafkapy.errors import CorruptMessageError, KafkaProtocolError, UnsupportedCodecError
-from kafkapy.protocol.messages.fetch import FetchResponse
 from kafkapy.records.batches import RecordBatchBuilder
 
-Partition = FetchResponse.TopicResponse.Partition
 NOW = 1_700_000_000_000
 HEADER_SIZE = 61
 SMALLEST_RECORD = 7
 ALL = 1 << 40
-
-
-def fetched(records: bytes, budget: int = ALL, aborted: Any = (), check_crcs: bool = True) -> FetchedPartition:
-    partition = Partition(
-        partition_index=3,
-        records=records,
-        aborted_transactions=[Partition.AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted],
-    )
-    response = FetchResponse(responses=[FetchResponse.TopicResponse(topic="t", partitions=[partition])])
-    frame = FetchResponseFrame(4, check_crcs, budget)
-    frame.feed(b"\x00\x00\x00\x01" + response.encode(4))
-    (out,) = frame.partitions()
-    return out
-
-
-def started(records: bytes, offset: int = 0, committed: bool = False, **options: Any) -> FetchedPartition:
-    partition = fetched(records, **options)
-    partition.start("t", offset, committed, None, None)
-    return partition
 
 
 def offsets(records: bytes, offset: int = 0, committed: bool = False, **options: Any) -> list[int]:
@@ -57,7 +35,7 @@ def batch(base: int, *values: bytes | None, codec: int = 0, key: bytes | None = 
 
 def opened(records: bytes, budget: int) -> int:
     """The bytes that are held beside the response."""
-    partition = fetched(records, budget)
+    partition = fetched(records, budget=budget)
     found = partition.bytes - len(records)
     partition.start("t", 0, False, None, None)
     partition.take(1000)
