@@ -58,10 +58,19 @@ class Run:
 
     def __init__(self, directory: Path, *arguments: str, failing: str = "") -> None:
         known = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        # What other runs have left in the common place would be warned of in the last line.
+        places = directory / "temporary"
+        places.mkdir(exist_ok=True)
         done = subprocess.run(
             [sys.executable, str(directory / "scripts" / SCRIPT.name), *arguments],
             # No plugin that tests here do without: pytest starts twice each time, and so do its workers.
-            env=known | {"FAILING": failing, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"},
+            env=known
+            | {
+                "FAILING": failing,
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                "PYTEST_PLUGINS": "xdist.plugin",
+                "PYTEST_DEBUG_TEMPROOT": str(places),
+            },
             capture_output=True,
             text=True,
             timeout=200,
